@@ -1,0 +1,153 @@
+"""Logits to (target, draft) pairs: temperature, filters, and the proposal candidates are really drawn from.
+
+The *declared* draft is what the verification rule divides by. The *proposal* is what the candidates were
+sampled from. They are one distribution in a correct engine and two inputs here, equal unless said otherwise:
+the most common public fault is that they differ.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from resispec_verify.errors import InputError
+from resispec_verify.kernels.probabilities import filter_logits, softmax, temper
+
+__all__ = ["Pair", "Sampling", "pair_from_logits", "pair_from_probabilities"]
+
+# Hand-given probabilities may miss 1 by this much; they are never renormalised.
+SUM_TOLERANCE = 1e-9
+# Rows logged in float16 or bfloat16 cannot sum to 1 any better than this.
+LOGGED_SUM_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn from logits.
+
+    Attributes
+    ----------
+    temperature : float
+        ``>= 0``; 0 is the one-hot of the first argmax.
+    top_k : int or None
+        ``>= 1``; tokens tied with the k-th are kept.
+    top_p, min_p : float or None
+        In ``(0, 1]`` and ``[0, 1]``.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.temperature) and self.temperature >= 0):
+            raise InputError(f"temperature must be a finite number >= 0, got {self.temperature:g}")
+        if self.top_k is not None and self.top_k < 1:
+            raise InputError(f"top-k must be at least 1, got {self.top_k}")
+        if self.top_p is not None and not 0.0 < self.top_p <= 1.0:
+            raise InputError(f"top-p must be in (0, 1], got {self.top_p:g}")
+        if self.min_p is not None and not 0.0 <= self.min_p <= 1.0:
+            raise InputError(f"min-p must be in [0, 1], got {self.min_p:g}")
+
+    def probabilities(self, logits: Any, *, dtype: Any) -> Any:
+        """Probabilities ``(..., V)`` of logits ``(..., V)`` in the working precision ``dtype``."""
+        tempered = temper(logits, self.temperature, dtype=dtype)
+        return softmax(filter_logits(tempered, top_k=self.top_k, top_p=self.top_p, min_p=self.min_p))
+
+    def overridden(self, temperature: float | None, top_k: int | None, top_p: float | None) -> Sampling:
+        """The same with the given fields replaced where they are not None."""
+        given = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+        return dataclasses.replace(self, **{k: v for k, v in given.items() if v is not None})
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Target, declared draft and true proposal at some positions.
+
+    Attributes
+    ----------
+    target, draft : array (..., V)
+        Probabilities, non-negative, each row summing to 1 up to rounding.
+    proposal : array (..., V) or None
+        What candidates are really drawn from; None means the declared draft.
+    """
+
+    target: Any
+    draft: Any
+    proposal: Any = None
+
+    @property
+    def drawn_from(self) -> Any:
+        """The proposal, or the draft where they are the same."""
+        return self.draft if self.proposal is None else self.proposal
+
+
+def pair_from_logits(
+    target: Any,
+    draft: Any,
+    *,
+    sampling: Sampling,
+    dtype: Any,
+    proposal: Any = None,
+    proposal_sampling: Sampling | None = None,
+) -> Pair:
+    """Make a pair from logits ``(..., V)``; the target and the declared draft share ``sampling``.
+
+    Parameters
+    ----------
+    proposal : array (..., V), optional
+        Logits of the true proposal where it is another model's output.
+    proposal_sampling : Sampling, optional
+        How candidates are really drawn, where that differs from ``sampling``.
+    """
+    drawn = None
+    if proposal is not None or (proposal_sampling is not None and proposal_sampling != sampling):
+        drawn = (proposal_sampling or sampling).probabilities(draft if proposal is None else proposal, dtype=dtype)
+    return Pair(sampling.probabilities(target, dtype=dtype), sampling.probabilities(draft, dtype=dtype), drawn)
+
+
+def pair_from_probabilities(target: Any, draft: Any, proposal: Any = None) -> Pair:
+    """Make a pair from probabilities given by hand; checked, never renormalised.
+
+    Raises
+    ------
+    InputError
+        Lengths that differ, an empty vocabulary, a value that is negative or not finite, or a row whose sum
+        is further than 1e-9 from 1.
+    """
+    target, draft = np.asarray(target, np.float64), np.asarray(draft, np.float64)
+    rows = {"target": target, "draft": draft}
+    if proposal is not None:
+        rows["proposal"] = proposal = np.asarray(proposal, np.float64)
+    for name, row in rows.items():
+        if row.shape != target.shape:
+            raise InputError(f"target has shape {target.shape} but {name} has {row.shape}; they must match")
+        check_probabilities(row, name, SUM_TOLERANCE)
+    return Pair(target, draft, proposal)
+
+
+def check_probabilities(rows: np.ndarray, name: str, tolerance: float, first_position: int = 0) -> None:
+    """Raise `InputError` unless every row ``(..., V)`` is a distribution within ``tolerance``."""
+    if rows.ndim == 0 or rows.shape[-1] == 0:
+        raise InputError(f"{name} has no tokens; give at least one probability")
+    flat = rows.reshape(-1, rows.shape[-1])
+    bad = ~(np.isfinite(flat) & (flat >= 0)).all(axis=-1)
+    if bad.any():
+        i = int(np.argmax(bad))
+        x = int(np.argmax(~(np.isfinite(flat[i]) & (flat[i] >= 0))))
+        raise InputError(
+            f"{name}, position {first_position + i}: token {x} has probability {flat[i, x]:g}; "
+            "probabilities must be finite and non-negative"
+        )
+    sums = flat.sum(axis=-1, dtype=np.float64)
+    off = np.abs(sums - 1.0) > tolerance
+    if off.any():
+        i = int(np.argmax(off))
+        raise InputError(
+            f"{name}, position {first_position + i}: probabilities sum to {sums[i]:.12g}, not 1 "
+            f"(tolerance {tolerance:g}); they are never renormalised"
+        )

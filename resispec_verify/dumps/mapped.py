@@ -1,0 +1,78 @@
+"""Arrays that are views of a memory-mapped file, and giving their pages back."""
+
+from __future__ import annotations
+
+import math
+import mmap
+
+import numpy as np
+
+__all__ = ["release", "view"]
+
+PAGE = mmap.ALLOCATIONGRANULARITY
+LARGEST = 2**62
+MOST_AXES = 32
+
+
+def view(
+    buffer: mmap.mmap | bytes,
+    dtype: np.dtype,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    start: int,
+    first: int,
+    end: int,
+) -> np.ndarray:
+    """Return a read-only array on bytes ``[start, end)`` of `buffer`, or raise ValueError.
+
+    Every bound is checked in Python's unbounded integers before NumPy sees a number.
+
+    Parameters
+    ----------
+    buffer : mmap.mmap or bytes
+        Read-only memory.
+    dtype : numpy.dtype
+        Element type, not object.
+    shape, strides : tuple of int
+        Both in elements; strides of 0 (expanded) and overlapping views are fine, negative ones are not.
+    start, end : int
+        The bytes the array may touch.
+    first : int
+        Offset of element ``[0, ..., 0]`` in elements after `start`.
+    """
+    numbers = (*shape, *strides, first)
+    plain = all(type(number) is int and 0 <= number < LARGEST for number in numbers)
+    if not plain or len(shape) != len(strides) or len(shape) > MOST_AXES:
+        raise ValueError("its shape, strides or offset are not valid")
+    if not math.prod(shape):
+        empty = np.empty(shape, dtype)
+        empty.flags.writeable = False
+        return empty
+    last = first + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    if start + (last + 1) * dtype.itemsize > end:
+        needed = (last + 1) * dtype.itemsize
+        raise ValueError(f"shape {list(shape)} needs {needed} bytes but its storage has {end - start}")
+    steps = tuple(stride * dtype.itemsize for stride in strides)
+    return np.ndarray(shape, dtype, buffer, start + first * dtype.itemsize, steps)
+
+
+def release(array: np.ndarray) -> None:
+    """Drop the pages of a file-mapped array from this process; the next access reads them again.
+
+    Pages that were read stay resident, so that one pass over a dump would otherwise count the whole file
+    as memory in use. Does nothing for arrays that are not on a map, or where the system has no
+    `madvise`.
+    """
+    base: object = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if not isinstance(base, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED") or not array.size:
+        return
+    origin = np.frombuffer(base, np.uint8).__array_interface__["data"][0]
+    begin = array.__array_interface__["data"][0] - origin
+    end = begin + array.itemsize
+    for size, stride in zip(array.shape, array.strides, strict=True):
+        begin += min(0, (size - 1) * stride)
+        end += max(0, (size - 1) * stride)
+    begin -= begin % PAGE
+    base.madvise(mmap.MADV_DONTNEED, begin, end - begin)

@@ -1,0 +1,298 @@
+"""The operational marginal: what the sampler emits, by enumerating accept and reject paths.
+
+Three ways, from fast to general, with one result:
+
+1. a rule whose residual ignores the rejected token has one state a round: n rounds on whole batches;
+2. a rule may sum its own paths (ResiSpec: one scalar a path, `Rule.sum_paths`);
+3. otherwise paths are expanded one batch of rejected tokens at a time, heaviest first, until what is left
+   unexpanded, the certified gap, is small enough or the budget is spent.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from resispec_verify.evidence.marginal import Marginals, rounding_bound, summation_error
+from resispec_verify.rules.interface import Rule, State
+from resispec_verify.rules.proposals import Iid, Proposal
+
+__all__ = ["Budget", "operational_marginals"]
+
+# Elements of one batch of residuals (tokens x vocab): bounds the memory of an expansion.
+_BATCH_ELEMENTS = 1 << 22
+# States kept for later expansion; what falls off the end stays in the gap.
+_FRONTIER_ELEMENTS = 1 << 26
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When to stop expanding one position.
+
+    Attributes
+    ----------
+    gap : float
+        Mass that may stay unexpanded; 0 expands everything.
+    most_paths : float
+        Path evaluations of a rule that sums its own paths.
+    most_states : float
+        Residuals evaluated by the general engine.
+    """
+
+    gap: float = 1e-3
+    most_paths: float = 5e7
+    most_states: float = 2000
+
+
+def operational_marginals(
+    rule: Rule,
+    target: Any,
+    draft: Any,
+    candidates: int,
+    *,
+    drawn_from: Any = None,
+    proposal: Proposal | None = None,
+    budget: Budget | None = None,
+) -> Marginals:
+    """Marginals that ``rule`` emits at each position.
+
+    Parameters
+    ----------
+    target, draft : array (B, V)
+        The target and the *declared* draft, which the rule divides by.
+    candidates : int
+        ``n >= 0``; cut to what the rule can verify.
+    drawn_from : array (B, V), optional
+        The distribution candidates are really drawn from, where it is not the declared draft.
+    proposal : Proposal, optional
+        How they are drawn, where not as the rule expects.
+    budget : Budget, optional
+
+    Returns
+    -------
+    Marginals
+    """
+    budget = budget or Budget()
+    n = candidates if rule.most_candidates is None else min(candidates, rule.most_candidates)
+    proposal = proposal or rule.proposal
+    honest = drawn_from is None and isinstance(proposal, Iid)
+    drawn_from = draft if drawn_from is None else drawn_from
+    if rule.depends_on == "nothing" and isinstance(proposal, Iid):
+        return _token_free(rule, target, draft, n, drawn_from)
+    rows = []
+    for i in range(target.shape[0]):
+        p, q, s = target[i, :], draft[i, :], drawn_from[i, :]
+        row = _summed(rule, p, q, n, budget) if honest and n > 0 else None
+        rows.append(row or _Expansion(rule, p, q, n, s, proposal, budget, honest).run())
+    return _stack(rows)
+
+
+def _eps(array: Any) -> float:
+    return float(array_namespace(array).finfo(array.dtype).eps)
+
+
+def _stack(rows: list[Marginals]) -> Marginals:
+    xp = array_namespace(rows[0].placed)
+
+    def stacked(name: str) -> Any:
+        return xp.concat([getattr(row, name) for row in rows], axis=0)
+
+    return Marginals(
+        *(stacked(name) for name in ("placed", "first", "gap", "acceptance", "rounding")),
+        expansions=[e for row in rows for e in row.expansions],
+        exhausted=[e for row in rows for e in row.exhausted],
+    )
+
+
+def _token_free(rule: Rule, target: Any, draft: Any, n: int, drawn_from: Any) -> Marginals:
+    """One state a round, all rows at once: O(n V) a position."""
+    xp = array_namespace(target)
+    state = rule.start(target, draft, n)
+    weight = xp.ones((*target.shape[:-1], 1), dtype=target.dtype, device=target.device)
+    placed, first, acceptance = xp.zeros_like(target), xp.zeros_like(target), []
+    for i in range(n):
+        emitted = weight * drawn_from * rule.accept(state)
+        first = emitted if i == 0 else first
+        placed = placed + emitted if i else emitted
+        accepted = xp.sum(emitted, axis=-1, keepdims=True)
+        acceptance.append(accepted)
+        # Not 1 - accepted: the difference of what is proposed and accepted keeps its digits near 0.
+        weight = xp.sum(weight * drawn_from - emitted, axis=-1, keepdims=True)
+        state = rule.reject(state, None)
+    placed = placed + weight * rule.final(state)
+    rows = target.shape[0]
+    return Marginals(
+        placed,
+        first,
+        gap=xp.zeros(rows, dtype=target.dtype, device=target.device),
+        acceptance=xp.concat(acceptance, axis=-1) if n else target[:, :0],
+        rounding=rounding_bound(target, drawn_from, n, 2 * summation_error(target.shape[-1]) + 8, _eps(target)),
+        expansions=[n] * rows,
+        exhausted=[False] * rows,
+    )
+
+
+def _summed(rule: Rule, p: Any, q: Any, n: int, budget: Budget) -> Marginals | None:
+    """A rule that sums its own paths, on one position, in float64 on the CPU."""
+    xp = array_namespace(p)
+    host_p, host_q = np.asarray(p, np.float64), np.asarray(q, np.float64)
+    placed = rule.sum_paths(host_p, host_q, n, budget.gap, budget.most_paths)
+    if placed is None:
+        return None
+
+    def row(values: Any) -> Any:
+        return xp.asarray(np.asarray(values, np.float64)[None, ...], device=p.device)
+
+    gap = float(placed.unexpanded.sum())
+    # Prefix sums are sequential (V roundings, two of them and the pass that collects them), and each of the
+    # evaluated paths is one more addition somewhere.
+    roundings = 3.0 * p.shape[-1] + placed.paths + 16
+    return Marginals(
+        row(placed.mass),
+        row(np.minimum(host_p, host_q)),
+        gap=row(gap),
+        acceptance=row(placed.acceptance),
+        rounding=row(rounding_bound(host_p, host_q, n, roundings, np.finfo(np.float64).eps)),
+        expansions=[placed.paths],
+        exhausted=[gap > budget.gap],
+    )
+
+
+@dataclass(order=True)
+class _Node:
+    """A path whose next rejections are not all evaluated, ordered by its heaviest one."""
+
+    key: float  # minus the weight of the heaviest rejection that is left
+    tie: int
+    state: State = field(compare=False)
+    tokens: np.ndarray = field(compare=False)  # what can be rejected next, heaviest first
+    weights: np.ndarray = field(compare=False)  # probability of the path and that rejection
+    rejected: tuple[int, ...] = field(compare=False)
+
+
+class _Expansion:
+    """Heaviest-first expansion of one position ``(V,)`` for any rule."""
+
+    def __init__(
+        self,
+        rule: Rule,
+        target: Any,
+        draft: Any,
+        n: int,
+        drawn_from: Any,
+        proposal: Proposal,
+        budget: Budget,
+        honest: bool,
+    ) -> None:
+        self.rule, self.n, self.proposal, self.budget, self.honest = rule, n, proposal, budget, honest
+        self.target, self.draft, self.drawn_from = target, draft, drawn_from
+        self.xp = array_namespace(target)
+        self.placed = self.xp.zeros_like(target)
+        self.first = self.xp.zeros_like(target)
+        self.acceptance = np.zeros(n)
+        self.heap: list[_Node] = []
+        self.ties = itertools.count()
+        self.states = 0
+        self.abandoned = 0.0
+        self.exhausted = False
+
+    def run(self) -> Marginals:
+        """Expand until the gap or the budget is reached."""
+        vocab = self.target.shape[-1]
+        self._enter(self.rule.start(self.target, self.draft, self.n), 1.0, ())
+        while self.heap and (gap := self._gap()) > self.budget.gap:
+            room = self.budget.most_states - self.states
+            if room < 1:
+                self.exhausted = True
+                break
+            node = heapq.heappop(self.heap)
+            m = int(min(max(1, _BATCH_ELEMENTS // vocab), node.tokens.size, room))
+            # No further than needed: the weights left behind would fit in the gap.
+            needed = np.searchsorted(np.cumsum(node.weights[:m]), gap - self.budget.gap) + 1
+            self._reject(node, int(min(m, needed)))
+        return self._result()
+
+    def _gap(self) -> float:
+        return self.abandoned + sum(float(node.weights.sum()) for node in self.heap)
+
+    def _enter(self, state: State, weight: float, rejected: tuple[int, ...]) -> None:
+        """Place what a path emits by itself, and queue what it can reject."""
+        if state.round == self.n:
+            self.placed = self.placed + weight * self.rule.final(state)
+            return
+        drawn = tuple(self.xp.asarray(x, device=self.target.device) for x in rejected)
+        law = weight * self.proposal.next(self.drawn_from, drawn)
+        emitted = law * self.rule.accept(state)
+        if state.round == 0:
+            self.first = emitted
+        self.placed = self.placed + emitted
+        self.acceptance[state.round] += float(self.xp.sum(emitted))
+        missing = weight - float(self.xp.sum(law))
+        if missing > weight * summation_error(law.shape[-1]) * _eps(law):  # no further candidate
+            self.placed = self.placed + missing * self.rule.final(state)
+        if state.round == self.n - 1 and self.honest:
+            closed = self.rule.last_round(state)
+            if closed is not None:
+                self.placed = self.placed + weight * closed
+                return
+        self._queue(state, np.asarray(law - emitted, np.float64), rejected)
+
+    def _queue(self, state: State, rejections: np.ndarray, rejected: tuple[int, ...]) -> None:
+        tokens = np.flatnonzero(rejections > 0)
+        if tokens.size == 0:
+            return
+        tokens = tokens[np.argsort(-rejections[tokens], kind="stable")]
+        weights = rejections[tokens]
+        heapq.heappush(self.heap, _Node(-weights[0], next(self.ties), state, tokens, weights, rejected))
+        if len(self.heap) * rejections.size > _FRONTIER_ELEMENTS:
+            lightest = max(self.heap)
+            self.heap.remove(lightest)
+            heapq.heapify(self.heap)
+            self.abandoned += float(lightest.weights.sum())
+
+    def _reject(self, node: _Node, m: int) -> None:
+        """Evaluate the ``m`` heaviest rejections that a node has left."""
+        tokens, weights = node.tokens[:m], node.weights[:m]
+        rest = replace(node, tokens=node.tokens[m:], weights=node.weights[m:])
+        if rest.tokens.size:
+            heapq.heappush(self.heap, replace(rest, key=-rest.weights[0]))
+        if self.rule.depends_on == "nothing":
+            after = self.rule.reject(node.state, None)
+            states = [after] * m
+        else:
+            after = self.rule.reject(node.state, self.xp.asarray(tokens, device=self.target.device))
+            states = [self._one(after, k) for k in range(m)]
+        self.states += m
+        if node.state.round + 1 == self.n and self.rule.depends_on != "nothing":
+            w = self.xp.asarray(weights, dtype=self.target.dtype, device=self.target.device)
+            self.placed = self.placed + self.xp.sum(w[:, None] * self.rule.final(after), axis=0)
+            return
+        for token, weight, state in zip(tokens, weights, states, strict=True):
+            self._enter(state, float(weight), (*node.rejected, int(token)))
+
+    def _one(self, states: State, k: int) -> State:
+        """The ``k``-th of a batch of states ``(m, V)``."""
+        extra = {name: value[k, ...] for name, value in states.extra.items()}
+        return replace(states, residual=states.residual[k, :], draft=states.draft[k, :], extra=extra)
+
+    def _result(self) -> Marginals:
+        xp, like = self.xp, {"dtype": self.target.dtype, "device": self.target.device}
+        # Every evaluated state adds one term to each token.
+        roundings = 2 * summation_error(self.target.shape[-1]) + 8 + self.states
+        bound = rounding_bound(
+            self.target[None, :], self.drawn_from[None, :], self.n, roundings, _eps(self.target)
+        )
+        return Marginals(
+            self.placed[None, :],
+            self.first[None, :],
+            gap=xp.asarray([max(self._gap(), 0.0)], **like),
+            acceptance=xp.asarray(self.acceptance[None, :], **like),
+            rounding=bound,
+            expansions=[self.states],
+            exhausted=[self.exhausted or (not self.heap and self.abandoned > self.budget.gap)],
+        )

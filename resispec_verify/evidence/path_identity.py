@@ -1,0 +1,89 @@
+"""The path identity of the paper's Appendix B (Eq. 25-28): a check that cannot fail.
+
+Fix one list of candidates and the proxies k_1..k_n they give. With ``beta_i = sum min(k_i, R_{i-1})`` and
+``R_i = (R_{i-1} - min(k_i, R_{i-1})) / (1 - beta_i)``, the sum
+
+    sum_i prod_{j<i} (1 - beta_j) min(k_i, R_{i-1})  +  prod_j (1 - beta_j) R_n
+
+telescopes to the target for *every* list of proxies, sensible or random. So its divergence from the target
+is rounding noise by construction: it checks the arithmetic, not the sampler. It is computed because the
+paper's Table 4 is this number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from resispec_verify.kernels.residuals import normalize
+
+__all__ = ["draw_candidates", "path_identity"]
+
+#: ``proxy(current, draft, tokens (B,)) -> k (B, V)``
+ProxyOf = Callable[[Any, Any, Any], Any]
+
+
+def path_identity(target: Any, draft: Any, proxy: ProxyOf, candidates: Any, rounds: int) -> Any:
+    """Eq. 25-27 summed over the paths of one list of candidates a row.
+
+    Parameters
+    ----------
+    target, draft : array (B, V)
+    proxy : callable
+        Maps the current target, the draft and the rejected tokens ``(B,)`` to the proxies ``(B, V)``.
+    candidates : callable or integer array (B, >= rounds)
+        The rejected candidates, or ``candidates(round, current) -> (B,)`` to draw each from the state it is
+        rejected in.
+    rounds : int
+        Number of candidates n.
+
+    Returns
+    -------
+    array (B, V)
+        Equal to the target up to rounding, whatever the proxies.
+    """
+    xp = array_namespace(target, draft)
+    current = target
+    weight = xp.ones((*target.shape[:-1], 1), dtype=target.dtype, device=target.device)
+    total = xp.zeros_like(target)
+    for i in range(rounds):
+        tokens = candidates(i, current) if callable(candidates) else candidates[:, i]
+        emitted = xp.minimum(proxy(current, draft, tokens), current)
+        rest = current - emitted
+        total = total + weight * emitted
+        # 1 - beta as the sum of what is left, so that the rounds telescope to the last bit that they can;
+        # a round with beta = 1 ends the sum: its weight is 0.
+        weight = weight * xp.sum(rest, axis=-1, keepdims=True)
+        current = normalize(rest, current)
+    return total + weight * current
+
+
+def draw_candidates(draft: Any, rounds: int, uniforms: np.ndarray) -> Callable[[int, Any], Any]:
+    """Candidates drawn from what can be rejected: ``(q - R)_+`` by inversion of given uniforms.
+
+    Where nothing can be rejected (p = q) the draw is from q, and the round ends the sum.
+
+    Parameters
+    ----------
+    draft : array (B, V)
+    rounds : int
+    uniforms : float64 (B, rounds)
+        In [0, 1).
+    """
+    xp = array_namespace(draft)
+    u = xp.asarray(uniforms, dtype=draft.dtype, device=draft.device)
+
+    def draw(i: int, current: Any) -> Any:
+        over = xp.clip(draft - current, 0.0, None)
+        over = normalize(over, draft)
+        cumulative = xp.cumulative_sum(over, axis=-1)
+        below = cumulative <= u[:, i][:, None] * cumulative[..., -1:]
+        token = xp.sum(xp.astype(below, xp.int64), axis=-1)
+        # Rounding of u may point behind the last token that can be drawn.
+        last = over.shape[-1] - 1 - xp.argmax(xp.astype(xp.flip(over, axis=-1) > 0, xp.int64), axis=-1)
+        return xp.minimum(token, xp.astype(last, token.dtype))
+
+    return draw

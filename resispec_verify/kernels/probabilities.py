@@ -1,0 +1,90 @@
+"""From logits to probabilities: temperature and the usual filters, in Hugging Face's order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import array_api_extra as xpx
+import numpy as np
+from array_api_compat import array_namespace
+
+__all__ = ["filter_logits", "softmax", "temper"]
+
+
+def temper(logits: Any, temperature: float, *, dtype: Any) -> Any:
+    """Shift each row's maximum to 0 and divide by the temperature.
+
+    Parameters
+    ----------
+    logits : array (..., V)
+        Any floating dtype, -inf allowed, at least one finite entry a row.
+    temperature : float
+        ``>= 0``. At 0 the first maximum is 0 and everything else -inf: the one-hot of the first argmax.
+    dtype : dtype
+        Working precision; the cast comes first.
+    """
+    xp = array_namespace(logits)
+    logits = xp.astype(logits, dtype, copy=False)
+    if temperature == 0.0:
+        best = xp.argmax(logits, axis=-1, keepdims=True)
+        tokens = xp.arange(logits.shape[-1], dtype=best.dtype, device=logits.device)
+        zero = xp.asarray(0.0, dtype=dtype, device=logits.device)
+        return xp.where(tokens == best, zero, -xp.inf)
+    shifted = logits - xp.max(logits, axis=-1, keepdims=True)
+    if temperature == 1.0:
+        return shifted
+    with np.errstate(over="ignore"):  # a tiny temperature sends the rest to -inf, which is right
+        return shifted / temperature
+
+
+def softmax(tempered: Any) -> Any:
+    """Softmax of rows whose maximum is 0 (as `temper` leaves them): no overflow, no 0/0."""
+    xp = array_namespace(tempered)
+    weights = xp.exp(tempered)
+    return weights / xp.sum(weights, axis=-1, keepdims=True)
+
+
+def filter_logits(tempered: Any, *, top_k: int | None, top_p: float | None, min_p: float | None) -> Any:
+    """Set to -inf what top-k, then top-p, then min-p remove.
+
+    The order, and the treatment of ties (tokens tied with the k-th are kept; top-p drops the lower index
+    first), follow Hugging Face's logits processors. A token is dropped by top-p when the probability of it
+    and everything below it is at most ``1 - top_p``, up to the rounding of that sum, so that a boundary
+    such as 0.5 + 0.3 = 0.8 falls on the right side.
+    """
+    xp = array_namespace(tempered)
+    vocab = tempered.shape[-1]
+    if top_k is not None and top_k < vocab:
+        kth = xp.sort(tempered, axis=-1)[..., vocab - top_k : vocab - top_k + 1]
+        tempered = xp.where(tempered < kth, -xp.inf, tempered)
+    if top_p is not None and top_p < 1.0:
+        probabilities = softmax(tempered)
+        order = xp.argsort(probabilities, axis=-1, stable=True)
+        cumulative = xp.cumulative_sum(xp.take_along_axis(probabilities, order, axis=-1), axis=-1)
+        slack = vocab * xp.finfo(tempered.dtype).eps
+        dropped = cumulative <= (1.0 - top_p) + slack
+        last = xp.arange(vocab, device=tempered.device) == vocab - 1
+        dropped = dropped & ~last  # the most probable token always stays
+        back = xp.argsort(order, axis=-1)
+        tempered = xp.where(xp.take_along_axis(dropped, back, axis=-1), -xp.inf, tempered)
+    if min_p is not None and min_p > 0.0:
+        probabilities = softmax(tempered)
+        floor = min_p * xp.max(probabilities, axis=-1, keepdims=True)
+        tempered = xp.where(probabilities < floor, -xp.inf, tempered)
+    return tempered
+
+
+def one_hot(tokens: Any, vocab: int, *, dtype: Any) -> Any:
+    """One-hot rows of the given tokens, ``(...,) -> (..., vocab)``."""
+    xp = array_namespace(tokens)
+    classes = xp.arange(vocab, dtype=tokens.dtype, device=tokens.device)
+    return xp.astype(classes == tokens[..., None], dtype)
+
+
+def at(values: Any, tokens: Any) -> Any:
+    """``values[..., tokens]``: the entries of rows ``(..., V)`` at ``(..., m)`` tokens."""
+    xp = array_namespace(values, tokens)
+    shape = xpx.broadcast_shapes(values.shape[:-1], tokens.shape[:-1])
+    values = xp.broadcast_to(values, (*shape, values.shape[-1]))
+    tokens = xp.broadcast_to(tokens, (*shape, tokens.shape[-1]))
+    return xp.take_along_axis(values, tokens, axis=-1)

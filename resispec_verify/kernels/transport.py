@@ -1,0 +1,54 @@
+"""The speed limit: the acceptance that no exact rule can exceed (the optimal-transport value)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, is_numpy_array
+
+from resispec_verify.kernels.ratio_order import ratio_order
+
+__all__ = ["transport_limit"]
+
+
+def transport_limit(target: Any, draft: Any, candidates: int) -> Any:
+    """Largest P(emitted token is a candidate) over all exact rules, for i.i.d. candidates.
+
+    ``OT_n = min_H 1 + p(H) - q(H)^n``; a minimiser is a prefix of the tokens sorted by p/q ascending, because
+    ``t^n`` is a maximum of tangents, so that some minimiser is a set ``p < s q``.
+
+    Parameters
+    ----------
+    target, draft : array (..., V)
+    candidates : int
+        ``n >= 0``; without candidates nothing is accepted.
+
+    Returns
+    -------
+    array (...,)
+        In [0, 1].
+
+    References
+    ----------
+    Hu et al., Towards Optimal Multi-draft Speculative Decoding, arXiv 2502.18779.
+    """
+    xp = array_namespace(target, draft)
+    if candidates == 0:
+        return xp.zeros(target.shape[:-1], dtype=target.dtype, device=target.device)
+    if is_numpy_array(target) and target.dtype == np.float64:
+        shape, vocab = target.shape[:-1], target.shape[-1]
+        rows = zip(target.reshape(-1, vocab), draft.reshape(-1, vocab), strict=True)
+        limits = [_limit_of_prefix(ratio_order(p, q).prefix, candidates) for p, q in rows]
+        return np.asarray(limits).reshape(shape)
+    ratio = xp.where(draft > 0, target / xp.where(draft > 0, draft, 1.0), xp.inf)
+    order = xp.argsort(ratio, axis=-1)
+    p = xp.cumulative_sum(xp.take_along_axis(target, order, axis=-1), axis=-1)
+    q = xp.cumulative_sum(xp.take_along_axis(draft, order, axis=-1), axis=-1)
+    return xp.clip(1.0 + xp.clip(xp.min(p - q**candidates, axis=-1), None, 0.0), 0.0, 1.0)
+
+
+def _limit_of_prefix(prefix: np.ndarray, candidates: int) -> float:
+    """The same from the sorted prefix sums ``(V + 1, 2)`` of q and p."""
+    q_n = prefix[:, 0] ** candidates
+    return min(max(1.0 + float(np.min(prefix[:, 1] - q_n)), 0.0), 1.0)

@@ -1,0 +1,107 @@
+"""What a verification rule is: frozen values, pure methods on arrays ``(..., vocab)``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from resispec_verify.kernels.residuals import accept_ratio
+from resispec_verify.kernels.shaped_paths import PathSum
+from resispec_verify.rules.proposals import Iid, Proposal
+
+__all__ = ["Rule", "State"]
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a rule stands before it looks at the next candidate.
+
+    Attributes
+    ----------
+    residual : array (..., V)
+        The current target R, normalised; at first the target.
+    draft : array (..., V)
+        The draft that the next candidate is tested with.
+    round : int
+        How many candidates have been rejected.
+    extra : mapping
+        The rule's own scalars or arrays, by name.
+    """
+
+    residual: Any
+    draft: Any
+    round: int = 0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Rule(ABC):
+    """A rule that verifies the candidates of one position, one after the other.
+
+    A rule never samples, prints or mutates, and does not know what it is used for.
+    """
+
+    #: The name users type.
+    name: ClassVar[str]
+    #: What its authors claim. What is so is the verdict's business.
+    claims_exact: ClassVar[bool]
+    #: Paper and equation, one line.
+    source: ClassVar[str]
+    #: What the state after a rejection depends on.
+    depends_on: ClassVar[Literal["nothing", "token"]]
+    #: The most candidates it can verify at one position; None for any number.
+    most_candidates: ClassVar[int | None] = None
+    #: How its candidates are drawn.
+    proposal: ClassVar[Proposal] = Iid()
+    #: Whether everything it can emit after a rejection lies in the target's support.
+    stays_in_support: ClassVar[bool] = True
+
+    def start(self, target: Any, draft: Any, candidates: int) -> State:
+        """State before the first of ``candidates`` candidates, for rows ``(..., V)``."""
+        return State(target, draft)
+
+    def accept(self, state: State) -> Any:
+        """Acceptance probability of every token at this round, ``(..., V)``."""
+        return accept_ratio(state.residual, state.draft)
+
+    @abstractmethod
+    def reject(self, state: State, tokens: Any) -> State:
+        """State after rejecting ``tokens``.
+
+        Parameters
+        ----------
+        tokens : integer array (..., m) or None
+            Many alternatives at once: the new state's arrays are ``(..., m, V)``. None where the rule
+            depends on nothing: the arrays stay ``(..., V)``.
+        """
+
+    def final(self, state: State) -> Any:
+        """The law drawn from when every candidate was rejected, ``(..., V)``."""
+        return state.residual
+
+    def last_round(self, state: State) -> Any:
+        """Mass emitted by rejecting the last candidate, summed over rejected tokens, in closed form.
+
+        Returns ``(..., V)``, or None where the rule has no closed form (the default). Candidates are i.i.d.
+        from ``state.draft``.
+        """
+        return None
+
+    def sum_paths(self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float) -> PathSum | None:
+        """The whole marginal of one position ``(V,)``, where the rule has something faster than enumeration.
+
+        Candidates are i.i.d. from ``draft``. None (the default) where it has not.
+        """
+        return None
+
+    def proxy(self, current: Any, draft: Any, token: Any) -> Any:
+        """The proxy ``k`` of the paper's Appendix B after rejecting ``token (...,)``; ``(..., V)``.
+
+        None (the default) where the rule is not of that form.
+        """
+        return None
+
+    def options(self) -> dict[str, str]:
+        """Options that tell two values of the rule apart, by name; for labels and reports."""
+        return {}

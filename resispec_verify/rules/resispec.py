@@ -1,0 +1,135 @@
+"""ResiSpec: sequential verification with a residual shaped towards the draft.
+
+Chen, Tao, Mao, Zhan and Ye, arXiv 2608.24411, Algorithm 1. Candidates are i.i.d. from q; accept with
+``min(1, R/q)``; after rejecting x the residual is ``r / Z`` with r from GetProxy(R, q, x).
+
+Guarantee: the paper claims exactness (Theorem 1). The rule as printed is not exact: the residual puts mass
+where ``q >= R``, and GetProxy's k depends on the rejected token, which Theorem 1's proof does not allow for.
+What the paper leaves open is an option here, with the printed Algorithm 1 as the default:
+
+* ``redistribution``: ``proportional`` to the remaining capacity (Algorithm 1, line 21) or ``water-filling``
+  (Step 2 of the text);
+* ``budget``: the ``local`` gap (line 18) or the ``floor`` of Eq. 13, cut to the mass off the rejected token
+  where Eq. 13 is infeasible;
+* ``hole``: the capacity leaves the rejected token out (``excluded``, which keeps ``r(x0) = 0``) or includes
+  it, as line 21 reads (``literal``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from resispec_verify.errors import InputError
+from resispec_verify.kernels import shaped_paths
+from resispec_verify.kernels.ratio_order import ratio_order
+from resispec_verify.kernels.residuals import Proxy, normalize, proxy
+from resispec_verify.rules.interface import Rule, State
+
+__all__ = ["ResiSpec", "get_proxy"]
+
+Redistribution = Literal["proportional", "water-filling"]
+Budget = Literal["local", "floor"]
+Hole = Literal["excluded", "literal"]
+
+
+def _check_choice(name: str, value: str, choices: Any) -> None:
+    if value not in get_args(choices):
+        raise InputError(f"{name} must be one of {', '.join(get_args(choices))}; got {value!r}")
+
+
+@dataclass(frozen=True)
+class ResiSpec(Rule):
+    """ResiSpec's Algorithm 1 with the options the paper leaves open."""
+
+    redistribution: Redistribution = "proportional"
+    budget: Budget = "local"
+    hole: Hole = "excluded"
+
+    name = "resispec"
+    claims_exact = True
+    source = "ResiSpec, Algorithm 1 (arXiv 2608.24411)"
+    depends_on = "token"
+
+    def __post_init__(self) -> None:
+        _check_choice("redistribution", self.redistribution, Redistribution)
+        _check_choice("budget", self.budget, Budget)
+        _check_choice("hole", self.hole, Hole)
+
+    def reject(self, state: State, tokens: Any) -> State:
+        """Lines 10-12: ``R <- norm((R - k)_+)``, which is r off the rejected token and 0 on it."""
+        xp = array_namespace(state.residual)
+        R, q = state.residual[..., None, :], state.draft[..., None, :]
+        k = self._proxy(state.residual, state.draft, tokens).k
+        shaped = normalize(xp.clip(R - k, 0.0, None), R)
+        return State(shaped, xp.broadcast_to(q, shaped.shape), state.round + 1)
+
+    def sum_paths(
+        self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+    ) -> shaped_paths.PathSum | None:
+        """The scalar recursion, for the printed algorithm (the default options)."""
+        if self != ResiSpec():
+            return None
+        order = ratio_order(np.asarray(target), np.asarray(draft))
+        return shaped_paths.shaped_marginal(order, candidates, gap, most_paths)
+
+    def proxy(self, current: Any, draft: Any, token: Any) -> Any:
+        """GetProxy's k after rejecting one token a row."""
+        return self._proxy(current, draft, token[..., None]).k[..., 0, :]
+
+    def options(self) -> dict[str, str]:
+        """The three options."""
+        return {"redistribution": self.redistribution, "budget": self.budget, "hole": self.hole}
+
+    def _proxy(self, current: Any, draft: Any, tokens: Any) -> Proxy:
+        return proxy(
+            current, draft, tokens, redistribution=self.redistribution, budget=self.budget, hole=self.hole
+        )
+
+
+def get_proxy(
+    target: Any,
+    draft: Any,
+    rejected: int,
+    *,
+    redistribution: Redistribution = "proportional",
+    budget: Budget = "local",
+    hole: Hole = "excluded",
+) -> Proxy:
+    """GetProxy of ResiSpec's Algorithm 1 (lines 17-23) for one rejected token.
+
+    Parameters
+    ----------
+    target, draft : array (V,)
+        The current target R and the draft q, probabilities.
+    rejected : int
+        The rejected token ``x0``, ``0 <= rejected < V``.
+    redistribution, budget, hole
+        What the paper leaves open; see `ResiSpec`.
+
+    Returns
+    -------
+    Proxy
+        r, s, k ``(V,)``; Z, Delta and capped, 0-d arrays.
+
+    Raises
+    ------
+    InputError
+        A token outside the vocabulary, or one that cannot be rejected (``q(x0) <= R(x0)``).
+    """
+    xp = array_namespace(target, draft)
+    rule = ResiSpec(redistribution, budget, hole)
+    vocab = target.shape[-1]
+    if not 0 <= rejected < vocab:
+        raise InputError(f"rejected token {rejected} is outside the vocabulary 0..{vocab - 1}")
+    if not bool(draft[rejected] > target[rejected]):
+        raise InputError(
+            f"token {rejected} cannot be rejected: draft {float(draft[rejected]):g} is not above target "
+            f"{float(target[rejected]):g}"
+        )
+    tokens = xp.asarray([rejected], device=target.device)
+    parts = rule._proxy(target, draft, tokens)
+    return Proxy(*(part[0, ...] for part in parts))

@@ -1,0 +1,35 @@
+"""SpecInfer's multi-step speculative sampling: n candidates, one standard residual after another.
+
+Miao et al., SpecInfer, ASPLOS 2024 (multi-step speculative sampling); Eq. 2 of ResiSpec, arXiv 2608.24411.
+Candidates are i.i.d. from q; accept with ``min(1, R/q)``; after a rejection ``R <- norm((R - q)_+)`` with q
+kept. A duplicate of a rejected candidate is tested again, is rejected, and still updates R. Guarantee: exact.
+No deviations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from resispec_verify.kernels.residuals import standard_residual
+from resispec_verify.rules.interface import Rule, State
+
+__all__ = ["SpecInfer"]
+
+
+@dataclass(frozen=True)
+class SpecInfer(Rule):
+    """Sequential verification of i.i.d. candidates with the standard residual."""
+
+    name = "specinfer"
+    claims_exact = True
+    source = "SpecInfer (Miao et al. 2024); Eq. 2 of arXiv 2608.24411"
+    depends_on = "nothing"
+
+    def reject(self, state: State, tokens: Any) -> State:
+        """The standard residual, whatever was rejected."""
+        return replace(state, residual=standard_residual(state.residual, state.draft), round=state.round + 1)
+
+    def proxy(self, current: Any, draft: Any, token: Any) -> Any:
+        """``k = q``: for this rule the path identity is the operational marginal."""
+        return draft
