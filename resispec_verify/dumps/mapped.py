@@ -60,15 +60,18 @@ def release(array: np.ndarray) -> None:
     """Drop the pages of a file-mapped array from this process; the next access reads them again.
 
     Pages that were read stay resident, so that one pass over a dump would otherwise count the whole file
-    as memory in use. Does nothing for arrays that are not on a map, or where the system has no
-    `madvise`.
+    as memory in use. Does nothing for arrays that are not on a read-only map (a writable one may hold what
+    is nowhere else), or where the system has no `madvise`.
     """
     base: object = array
     while isinstance(base, np.ndarray):
         base = base.base
     if not isinstance(base, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED") or not array.size:
         return
-    origin = np.frombuffer(base, np.uint8).__array_interface__["data"][0]
+    whole = np.frombuffer(base, np.uint8)
+    if whole.flags.writeable:
+        return
+    origin = whole.__array_interface__["data"][0]
     begin = array.__array_interface__["data"][0] - origin
     end = begin + array.itemsize
     for size, stride in zip(array.shape, array.strides, strict=True):

@@ -116,8 +116,8 @@ def _tensor_v3(storage, offset, size, stride, requires_grad, hooks, dtype, metad
     return _tensor(storage, offset, size, stride, known, metadata)
 
 
-def _parameter(data, requires_grad=False, hooks=None) -> TensorSpec | Foreign:
-    _need(isinstance(data, (TensorSpec, Foreign)), "has a parameter that is not a tensor")
+def _parameter(data, requires_grad=False, hooks=None) -> TensorSpec:
+    _need(isinstance(data, TensorSpec), "has a parameter that is not a tensor")
     return data
 
 
@@ -222,6 +222,7 @@ class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
     def __init__(self, data: bytes) -> None:
         super().__init__(io.BytesIO(data))
         self.foreign: list[Foreign] = []
+        self._may_copy = 2 * len(data) + 1000
 
     def find_class(self, module: str, name: str) -> Global | Foreign:  # type: ignore[override]
         full = re.sub(r"^__builtin__\.", "builtins.", f"{module}.{name}")
@@ -254,6 +255,10 @@ class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
         builder = _BUILDERS.get(called.name) if isinstance(called, Global) else None
         if builder is None or type(args) is not tuple:
             raise _Damaged(f"calls something that cannot be called ({type(called).__name__})")
+        # A long text in the memo can be copied by a few bytes of pickle any number of times; a real file
+        # spells out whatever it copies.
+        self._may_copy -= sum(len(item) for item in args if isinstance(item, (str, bytes, list, tuple)))
+        _need(self._may_copy >= 0, "copies more than it holds")
         self.stack[-1] = self._note(builder(*args))
 
     def load_newobj(self) -> None:

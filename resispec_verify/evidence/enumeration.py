@@ -12,15 +12,19 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 
-from resispec_verify.evidence.marginal import Marginals, rounding_bound, summation_error
+from resispec_verify.evidence.marginal import Marginals, rounding_bound, summation_error, tv_interval
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import Iid, Proposal
+from resispec_verify.verdict import judge
 
 __all__ = ["Budget", "operational_marginals"]
 
@@ -42,11 +46,14 @@ class Budget:
         Path evaluations of a rule that sums its own paths.
     most_states : float
         Residuals evaluated by the general engine.
+    until_decided : bool
+        Go on below ``gap`` while the verdict is still undecided and the budget lasts.
     """
 
     gap: float = 1e-3
     most_paths: float = 5e7
     most_states: float = 2000
+    until_decided: bool = True
 
 
 def operational_marginals(
@@ -84,12 +91,28 @@ def operational_marginals(
     drawn_from = draft if drawn_from is None else drawn_from
     if rule.depends_on == "nothing" and isinstance(proposal, Iid):
         return _token_free(rule, target, draft, n, drawn_from)
-    rows = []
-    for i in range(target.shape[0]):
+
+    def position(i: int) -> Marginals:
         p, q, s = target[i, :], draft[i, :], drawn_from[i, :]
-        row = _summed(rule, p, q, n, budget) if honest and n > 0 else None
-        rows.append(row or _Expansion(rule, p, q, n, s, proposal, budget, honest).run())
-    return _stack(rows)
+        for allowed in _tightening(budget):
+            row = _summed(rule, p, q, n, allowed) if honest and n > 0 else None
+            row = row or _Expansion(rule, p, q, n, s, proposal, allowed, honest).run()
+            low, high = tv_interval(row, p[None, :])
+            if row.exhausted[0] or judge(float(low[0]), float(high[0]), float(row.rounding[0])) != "undecided":
+                break
+        return row
+
+    # Compiled path sums release the interpreter lock; positions are independent of each other and of the
+    # number of threads.
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        return _stack(list(pool.map(position, range(target.shape[0]))))
+
+
+def _tightening(budget: Budget) -> Iterator[Budget]:
+    yield budget
+    if budget.until_decided:
+        for factor in (1e-3, 1e-6, 0.0):
+            yield replace(budget, gap=budget.gap * factor)
 
 
 def _eps(array: Any) -> float:
@@ -103,7 +126,7 @@ def _stack(rows: list[Marginals]) -> Marginals:
         return xp.concat([getattr(row, name) for row in rows], axis=0)
 
     return Marginals(
-        *(stacked(name) for name in ("placed", "first", "gap", "acceptance", "rounding")),
+        *(stacked(name) for name in ("placed", "first", "unexpanded", "acceptance", "rounding")),
         expansions=[e for row in rows for e in row.expansions],
         exhausted=[e for row in rows for e in row.exhausted],
     )
@@ -129,7 +152,7 @@ def _token_free(rule: Rule, target: Any, draft: Any, n: int, drawn_from: Any) ->
     return Marginals(
         placed,
         first,
-        gap=xp.zeros(rows, dtype=target.dtype, device=target.device),
+        unexpanded=xp.zeros((rows, n + 1), dtype=target.dtype, device=target.device),
         acceptance=xp.concat(acceptance, axis=-1) if n else target[:, :0],
         rounding=rounding_bound(target, drawn_from, n, 2 * summation_error(target.shape[-1]) + 8, _eps(target)),
         expansions=[n] * rows,
@@ -155,7 +178,7 @@ def _summed(rule: Rule, p: Any, q: Any, n: int, budget: Budget) -> Marginals | N
     return Marginals(
         row(placed.mass),
         row(np.minimum(host_p, host_q)),
-        gap=row(gap),
+        unexpanded=row(placed.unexpanded),
         acceptance=row(placed.acceptance),
         rounding=row(rounding_bound(host_p, host_q, n, roundings, np.finfo(np.float64).eps)),
         expansions=[placed.paths],
@@ -198,7 +221,7 @@ class _Expansion:
         self.heap: list[_Node] = []
         self.ties = itertools.count()
         self.states = 0
-        self.abandoned = 0.0
+        self.abandoned = np.zeros(n + 1)  # by number of rejections
         self.exhausted = False
 
     def run(self) -> Marginals:
@@ -218,7 +241,7 @@ class _Expansion:
         return self._result()
 
     def _gap(self) -> float:
-        return self.abandoned + sum(float(node.weights.sum()) for node in self.heap)
+        return float(self.abandoned.sum()) + sum(float(node.weights.sum()) for node in self.heap)
 
     def _enter(self, state: State, weight: float, rejected: tuple[int, ...]) -> None:
         """Place what a path emits by itself, and queue what it can reject."""
@@ -253,7 +276,7 @@ class _Expansion:
             lightest = max(self.heap)
             self.heap.remove(lightest)
             heapq.heapify(self.heap)
-            self.abandoned += float(lightest.weights.sum())
+            self.abandoned[lightest.state.round + 1] += lightest.weights.sum()
 
     def _reject(self, node: _Node, m: int) -> None:
         """Evaluate the ``m`` heaviest rejections that a node has left."""
@@ -282,6 +305,9 @@ class _Expansion:
 
     def _result(self) -> Marginals:
         xp, like = self.xp, {"dtype": self.target.dtype, "device": self.target.device}
+        unexpanded = self.abandoned.copy()
+        for node in self.heap:
+            unexpanded[node.state.round + 1] += node.weights.sum()
         # Every evaluated state adds one term to each token.
         roundings = 2 * summation_error(self.target.shape[-1]) + 8 + self.states
         bound = rounding_bound(
@@ -290,9 +316,9 @@ class _Expansion:
         return Marginals(
             self.placed[None, :],
             self.first[None, :],
-            gap=xp.asarray([max(self._gap(), 0.0)], **like),
+            unexpanded=xp.asarray(unexpanded[None, :], **like),
             acceptance=xp.asarray(self.acceptance[None, :], **like),
             rounding=bound,
             expansions=[self.states],
-            exhausted=[self.exhausted or (not self.heap and self.abandoned > self.budget.gap)],
+            exhausted=[self.exhausted or (not self.heap and self.abandoned.sum() > self.budget.gap)],
         )

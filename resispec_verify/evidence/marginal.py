@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from array_api_compat import array_namespace
 
-__all__ = ["Marginals", "rounding_bound", "summation_error"]
+__all__ = ["Marginals", "estimated_acceptance", "rounding_bound", "summation_error", "tv_interval"]
 
 
 @dataclass(frozen=True)
@@ -18,14 +19,14 @@ class Marginals:
     Attributes
     ----------
     placed : array (B, V)
-        Mass that the evaluated paths emit; with ``gap`` it sums to 1 up to rounding.
+        Mass that the evaluated paths emit; with the gap it sums to 1 up to rounding.
     first : array (B, V)
         The part of it emitted by accepting the first candidate.
-    gap : array (B,)
-        Probability of the paths not evaluated to their end.
+    unexpanded : array (B, n + 1)
+        Probability of the paths not followed to their end, by how many candidates they are known to reject;
+        their sum is the gap.
     acceptance : array (B, n)
-        Placed probability that candidate ``i + 1`` is the one emitted. Exact for the candidates before the
-        first unexpanded path; the rest of the gap may add to the others.
+        Placed probability that candidate ``i + 1`` is the one emitted.
     rounding : array (B,)
         Bound on the rounding error of ``placed`` in total variation.
     expansions : list of int
@@ -36,11 +37,16 @@ class Marginals:
 
     placed: Any
     first: Any
-    gap: Any
+    unexpanded: Any
     acceptance: Any
     rounding: Any
     expansions: list[int]
     exhausted: list[bool]
+
+    @property
+    def gap(self) -> Any:
+        """Mass not placed, ``(B,)``."""
+        return array_namespace(self.unexpanded).sum(self.unexpanded, axis=-1)
 
 
 def summation_error(vocab: int) -> int:
@@ -74,3 +80,34 @@ def rounding_bound(target: Any, draft: Any, rounds: int, roundings: float, eps: 
     p_off = xp.abs(1.0 - xp.sum(target, axis=-1))
     q_off = xp.abs(1.0 - xp.sum(draft, axis=-1))
     return p_off + rounds * q_off + 0.5 * eps * (rounds + 1) * roundings
+
+
+def estimated_acceptance(placed: np.ndarray, unexpanded: np.ndarray) -> np.ndarray:
+    """Best estimate of the acceptance by candidate, ``(B, n)``, when some paths were not followed.
+
+    Mass known to reject ``j`` candidates is shared out like the placed mass that got as far: among the
+    candidates after the ``j``-th and the final draw.
+    """
+    n = placed.shape[-1]
+    final = np.clip(1.0 - placed.sum(axis=-1) - unexpanded.sum(axis=-1), 0.0, None)
+    outcomes = np.concatenate([placed, final[:, None]], axis=-1)
+    estimate = placed.copy()
+    for j in range(1, n):
+        reached = outcomes[:, j:].sum(axis=-1)
+        share = np.divide(unexpanded[:, j], reached, out=np.zeros_like(reached), where=reached > 0)
+        estimate[:, j:] += share[:, None] * outcomes[:, j:n]
+    return estimate
+
+
+def tv_interval(marginals: Marginals, target: Any) -> tuple[Any, Any]:
+    """Bounds ``(B,)`` on the total variation from the target, before rounding.
+
+    From below: the placed excess, or what is missing beyond the gap (a rule that loses mass). From above:
+    all of the gap on top of either.
+    """
+    xp = array_namespace(target)
+    difference = marginals.placed - target
+    excess = xp.sum(xp.clip(difference, 0.0, None), axis=-1)
+    missing = xp.sum(xp.clip(-difference, 0.0, None), axis=-1)
+    gap = marginals.gap
+    return xp.maximum(excess, missing - gap), xp.maximum(excess + gap, missing)

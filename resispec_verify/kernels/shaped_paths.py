@@ -42,7 +42,7 @@ class PathSum(NamedTuple):
     acceptance : float64 (n,)
         Placed probability that candidate ``i + 1`` is the one emitted.
     unexpanded : float64 (n + 1,)
-        Probability of the paths left unexpanded after ``i`` rejections (index ``i``).
+        Probability of what was not followed further, by the number of candidates known to be rejected.
     paths : int
         Rejection paths evaluated.
     """
@@ -149,7 +149,8 @@ def _reject_next(level, mode, order, work):
     frame.cursor = stop_at + 1
     frame.share += share
     work.acceptance[level + 1] += accepted
-    work.unexpanded[level + 1] += unexpanded
+    if mode == _INNER:  # these paths reject level + 1 candidates, and D counts the next one too
+        work.unexpanded[level + 2] += unexpanded
     work.paths[0] += paths
     return stop_at >= 0
 
@@ -244,7 +245,7 @@ def _new_work(order: RatioOrder, n: int, theta: NDArray[np.float64]) -> _Work:
         atoms=np.zeros((vocab + 1, 2)),
         correction=np.zeros(vocab),
         acceptance=np.zeros(n + 1),
-        unexpanded=np.zeros(n + 1),
+        unexpanded=np.zeros(n + 2),
         profile=np.zeros((PROFILE_BINS, 2)),
         paths=np.zeros(1, np.int64),
         cell=np.zeros(1),
@@ -266,7 +267,7 @@ def sum_paths(order: RatioOrder, candidates: int, theta: NDArray[np.float64]) ->
     work = _new_work(order, candidates, theta)
     share = _walk(candidates, True, order, work)
     return PathSum(
-        _collect(share, order, work), work.acceptance[:candidates], work.unexpanded, int(work.paths[0])
+        _collect(share, order, work), work.acceptance[:candidates], work.unexpanded[: candidates + 1], int(work.paths[0])
     )
 
 

@@ -83,6 +83,8 @@ def tensor_pickle(
         return b"X" + struct.pack("<I", len(value)) + value.encode()
 
     def integer(value: int) -> bytes:
+        if -(2**31) <= value < 2**31:
+            return b"J" + struct.pack("<i", value)  # the form that torch's own reader knows
         data = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
         return b"\x8b" + struct.pack("<i", len(data)) + data
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
+import sys
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -287,6 +291,36 @@ def test_batches_outlive_the_dump_and_its_pages(tmp_path):
     path.unlink()
     assert np.array_equal(first.target, value[:32].numpy())
     assert np.array_equal(again.target, first.draft)
+
+
+def test_writable_maps_keep_what_was_written(tmp_path):
+    logits(4, 2048).tofile(tmp_path / "x.bin")
+    mine = np.memmap(tmp_path / "x.bin", np.float32, "c", shape=(4, 2048))
+    mine[:] = 7
+    dump = flat_from_mapping(HERE, {"target_logits": mine, "draft_logits": mine})
+    dump.batch(0, 4)
+    assert (mine == 7).all()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_memory_does_not_grow_with_the_number_of_positions(tmp_path):
+    """Neither what is allocated nor what stays mapped."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+    value = torch.zeros(256, 1, 65536, dtype=torch.float16).expand(256, 2, 65536).contiguous()
+    path = saved(tmp_path / "x.pt", {"target_logits": value, "draft_logits": value})
+    size = path.stat().st_size
+    del value
+    dump = open_dump(path)
+    dump.batch(0, 4)
+    before = resident()
+    most = 0
+    for start in range(0, dump.positions, 4):
+        dump.batch(start, start + 4)
+        most = max(most, resident() - before)
+    assert most < size / 8
 
 
 def test_files_that_are_not_dumps(tmp_path):

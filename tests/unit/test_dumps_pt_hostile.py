@@ -184,6 +184,16 @@ def test_lengths_in_a_pickle_allocate_nothing(tmp_path, pickled):
     tracemalloc.stop()
 
 
+def test_a_short_pickle_cannot_copy_a_long_text_often(tmp_path):
+    text = b"X" + struct.pack("<I", 10**5) + b"a" * 10**5
+    for copy in (b"c_codecs\nencode\nh\x00h\x01\x86R", b"c__builtin__\nset\nh\x02\x85R"):
+        pickled = (
+            b"\x80\x02" + text + b"q\x00X\x06\x00\x00\x00latin1q\x01](K\x01" + b"h\x00" * 10**5 + b"eq\x02]("
+        )
+        pickled += copy * 1000 + b"e."
+        assert "copies more than it holds" in refusal(crafted(tmp_path / "x.pt", pickled))
+
+
 def test_deep_and_circular_nesting(tmp_path):
     deep = 200_000
     cases = {

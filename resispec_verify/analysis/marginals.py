@@ -1,0 +1,285 @@
+"""Marginals of rules over the positions of a dump, against the target: the table behind ``kl``.
+
+Only numbers by position are kept, so memory does not grow with a dump beyond a few floats a position.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from resispec_verify.backends import Backend
+from resispec_verify.distributions import Pair
+from resispec_verify.evidence.enumeration import Budget, operational_marginals
+from resispec_verify.evidence.marginal import Marginals, estimated_acceptance, tv_interval
+from resispec_verify.evidence.path_identity import draw_candidates, path_identity
+from resispec_verify.kernels.divergences import divergence_bounds, kullback_leibler, total_variation
+from resispec_verify.kernels.transport import transport_limit
+from resispec_verify.rules import Rule
+from resispec_verify.verdict import Verdict, judge_all, overall
+
+__all__ = ["Clock", "Evaluation", "Row", "evaluate"]
+
+PHASES = ("load", "softmax", "rounds", "divergences", "limit")
+
+
+class Clock:
+    """Seconds spent by phase."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Add the time of a ``with`` block to a phase."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase] += time.perf_counter() - start
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What to compute at every position.
+
+    Attributes
+    ----------
+    rules : tuple of Rule
+    candidates : int
+        ``n >= 1``.
+    operational, identity : bool
+        Which marginals.
+    budget : Budget
+    seed : int
+        For the candidate lists of the path identity, where none are given.
+    candidate_list : tuple of int or None
+        Candidates of the path identity, the same at every position.
+    """
+
+    rules: tuple[Rule, ...]
+    candidates: int = 3
+    operational: bool = True
+    identity: bool = True
+    budget: Budget = field(default_factory=Budget)
+    seed: int = 0
+    candidate_list: tuple[int, ...] | None = None
+
+
+@dataclass
+class Row:
+    """One line of the table: a rule, a kind of marginal and a temperature, over positions seen so far.
+
+    Every list has one entry a position: numbers in the order of the dump.
+    """
+
+    rule: Rule
+    marginal: str
+    temperature: float
+    candidates: int
+    dataset: str | None = None
+    position: list[int] = field(default_factory=list)
+    kl: list[float] = field(default_factory=list)
+    kl_low: list[float] = field(default_factory=list)
+    kl_high: list[float] = field(default_factory=list)
+    tv: list[float] = field(default_factory=list)
+    tv_low: list[float] = field(default_factory=list)
+    tv_high: list[float] = field(default_factory=list)
+    gap: list[float] = field(default_factory=list)
+    rounding: list[float] = field(default_factory=list)
+    acceptance: list[list[float]] = field(default_factory=list)
+    accepted_low: list[float] = field(default_factory=list)
+    limit: list[float] = field(default_factory=list)
+    verdict: list[Verdict] = field(default_factory=list)
+    expansions: list[int] = field(default_factory=list)
+    exhausted: list[bool] = field(default_factory=list)
+    off_support: list[float] = field(default_factory=list)
+    off_support_token: list[int] = field(default_factory=list)
+    never_emitted: list[float] = field(default_factory=list)
+    never_emitted_tokens: list[list[int]] = field(default_factory=list)
+
+    def overall(self) -> Verdict | None:
+        """The verdict over all positions; None for the path identity, which decides nothing."""
+        return overall(self.verdict) if self.marginal == "operational" else None
+
+    def above_limit(self) -> list[int]:
+        """Positions whose placed acceptance is above the limit by more than rounding: proof of inexactness."""
+        numbers = zip(self.position, self.accepted_low, self.limit, self.rounding, strict=True)
+        return [i for i, accepted, limit, rounding in numbers if accepted > limit + 2 * rounding]
+
+
+def evaluate(
+    pair: Pair,
+    evaluation: Evaluation,
+    rows: dict[tuple[str, str], Row],
+    *,
+    positions: Iterable[int],
+    backend: Backend,
+    clock: Clock,
+    candidates: np.ndarray | None = None,
+    temperature: float = 1.0,
+    dataset: str | None = None,
+) -> None:
+    """Evaluate one batch of positions and append to ``rows``, keyed by rule label and kind of marginal.
+
+    Parameters
+    ----------
+    pair : Pair
+        Arrays ``(B, V)`` of the backend.
+    positions : ints
+        0-based positions in the dump.
+    candidates : integer array (B, n), optional
+        Candidates logged with the dump, for the path identity.
+    """
+    batch = list(positions)
+    with clock("limit"):
+        limits: dict[int, np.ndarray] = {}
+        for rule in evaluation.rules:
+            n = _count(rule, evaluation)
+            if n not in limits:
+                limits[n] = backend.to_numpy(transport_limit(pair.target, pair.drawn_from, n))
+    for rule in evaluation.rules:
+        n = _count(rule, evaluation)
+        common = {"rule": rule, "temperature": temperature, "candidates": n, "dataset": dataset}
+        if evaluation.operational:
+            with clock("rounds"):
+                marginals = operational_marginals(
+                    rule, pair.target, pair.draft, n, drawn_from=pair.proposal, budget=evaluation.budget
+                )
+            row = rows.setdefault((label(rule), "operational"), Row(marginal="operational", **common))
+            with clock("divergences"):
+                _append(row, marginals, pair.target, batch, limits[n], backend)
+        if evaluation.identity:
+            with clock("rounds"):
+                emitted = _identity(rule, pair, n, evaluation, batch, candidates, backend)
+            if emitted is None:
+                continue
+            row = rows.setdefault((label(rule), "path-identity"), Row(marginal="path-identity", **common))
+            with clock("divergences"):
+                _append_identity(row, emitted, pair.target, batch, limits[n], backend)
+
+
+def label(rule: Rule) -> str:
+    """The rule's name with the options that are not the default."""
+    options = rule.options()
+    if not options:
+        return rule.name
+    defaults = type(rule)().options()
+    changed = [f"{key}={value}" for key, value in options.items() if value != defaults.get(key)]
+    return f"{rule.name}[{','.join(changed)}]" if changed else rule.name
+
+
+def _count(rule: Rule, evaluation: Evaluation) -> int:
+    most = rule.most_candidates
+    return evaluation.candidates if most is None else min(evaluation.candidates, most)
+
+
+def _identity(
+    rule: Rule,
+    pair: Pair,
+    n: int,
+    evaluation: Evaluation,
+    batch: list[int],
+    logged: np.ndarray | None,
+    backend: Backend,
+) -> Any:
+    """Path identity of one candidate list a position; None where the rule has no proxy."""
+    xp = array_namespace(pair.target)
+    chosen: Any
+    if evaluation.candidate_list is not None:
+        lists = np.tile(np.asarray(evaluation.candidate_list[:n], np.int64), (len(batch), 1))
+        chosen = backend.asarray(lists)
+    elif logged is not None:
+        chosen = backend.asarray(np.ascontiguousarray(logged[:, :n], np.int64))
+    else:
+        # One stream a position, so that neither the batch size nor --positions changes the draws.
+        uniforms = np.stack([np.random.default_rng((evaluation.seed, i)).random(n) for i in batch])
+        chosen = draw_candidates(pair.draft, n, uniforms)
+    probe = rule.proxy(pair.target[:1, :], pair.draft[:1, :], xp.zeros(1, dtype=xp.int64, device=pair.target.device))
+    if probe is None:
+        return None
+    return path_identity(pair.target, pair.draft, rule.proxy, chosen, n)
+
+
+def _append(
+    row: Row, marginals: Marginals, target: Any, batch: list[int], limit: np.ndarray, backend: Backend
+) -> None:
+    xp = array_namespace(target)
+
+    def host(values: Any) -> np.ndarray:
+        return backend.to_numpy(values).astype(np.float64)
+
+    # Divergences are summed in float64 whatever the working precision of the rounds.
+    placed, goal = _double(marginals.placed), _double(target)
+    gap, rounding = host(marginals.gap), host(marginals.rounding)
+    tv_low, tv_high = (host(v) for v in tv_interval(marginals, target))
+    if gap.any():
+        allowed = goal > 0 if row.rule.stays_in_support else xp.ones(goal.shape, dtype=xp.bool, device=goal.device)
+        bounds = divergence_bounds(placed, goal, _double(marginals.gap), allowed)
+        kl_low, kl_high = host(bounds.kl_low), host(bounds.kl_high)
+        estimate = _estimate(marginals, placed, goal, allowed)
+        kl = np.clip(host(kullback_leibler(estimate, goal)), kl_low, kl_high)
+        tv = np.clip(host(total_variation(estimate, goal)), tv_low, tv_high)
+    else:
+        kl = kl_low = kl_high = host(kullback_leibler(placed, goal))
+        tv = host(total_variation(placed, goal))
+    off = xp.where(goal > 0, 0.0, placed)
+    silent = (goal > 0) & (placed == 0) & (marginals.gap == 0)[:, None]
+    acceptance, unexpanded = host(marginals.acceptance), host(marginals.unexpanded)
+    row.position += batch
+    row.kl += kl.tolist()
+    row.kl_low += kl_low.tolist()
+    row.kl_high += kl_high.tolist()
+    row.tv += tv.tolist()
+    row.tv_low += tv_low.tolist()
+    row.tv_high += tv_high.tolist()
+    row.gap += gap.tolist()
+    row.rounding += rounding.tolist()
+    row.acceptance += estimated_acceptance(acceptance, unexpanded).tolist()
+    row.accepted_low += acceptance.sum(axis=-1).tolist()
+    row.limit += limit.astype(np.float64).tolist()
+    row.verdict += judge_all(tv_low, tv_high, rounding)
+    row.expansions += marginals.expansions
+    row.exhausted += marginals.exhausted
+    row.off_support += host(xp.sum(off, axis=-1)).tolist()
+    row.off_support_token += backend.to_numpy(xp.argmax(off, axis=-1)).tolist()
+    row.never_emitted += host(xp.sum(xp.where(silent, goal, 0.0), axis=-1)).tolist()
+    silent_rows = backend.to_numpy(silent)
+    row.never_emitted_tokens += [np.flatnonzero(s)[:10].tolist() for s in silent_rows]
+
+
+def _append_identity(
+    row: Row, emitted: Any, target: Any, batch: list[int], limit: np.ndarray, backend: Backend
+) -> None:
+    emitted, target = _double(emitted), _double(target)
+    kl = backend.to_numpy(kullback_leibler(emitted, target)).tolist()
+    tv = backend.to_numpy(total_variation(emitted, target)).tolist()
+    row.position += batch
+    row.kl += kl
+    row.kl_low += kl
+    row.kl_high += kl
+    row.tv += tv
+    row.tv_low += tv
+    row.tv_high += tv
+    row.gap += [0.0] * len(batch)
+    row.limit += limit.astype(np.float64).tolist()
+
+
+def _double(values: Any) -> Any:
+    xp = array_namespace(values)
+    return xp.astype(values, xp.float64, copy=False)
+
+
+def _estimate(marginals: Marginals, placed: Any, target: Any, allowed: Any) -> Any:
+    """Complete the placed mass: the rest is spread like what was placed after a first rejection."""
+    xp = array_namespace(placed)
+    later = xp.where(allowed, xp.clip(placed - _double(marginals.first), 0.0, None), 0.0)
+    total = xp.sum(later, axis=-1, keepdims=True)
+    shape = xp.where(total > 0, later / xp.where(total > 0, total, 1.0), target)
+    return placed + _double(marginals.gap)[:, None] * shape

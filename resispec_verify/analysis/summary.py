@@ -1,0 +1,150 @@
+"""Rows of per-position numbers to the plain dictionaries that ``--json`` writes (schema 1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from resispec_verify.analysis.marginals import Row, label
+from resispec_verify.verdict import Verdict
+
+__all__ = ["SCHEMA", "exit_status", "kl_report", "summarize"]
+
+SCHEMA = 1
+KL_DIRECTION = "KL(marginal || target)"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.inf
+
+
+def plain(value: Any) -> Any:
+    """The value with infinities as the string ``"inf"``; JSON has no other way to say it."""
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if isinstance(value, Mapping):
+        return {key: plain(v) for key, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    return value
+
+
+def summarize(row: Row) -> dict[str, Any]:
+    """One object of ``"results"``: means over positions, certified bounds, verdict."""
+    operational = row.marginal == "operational"
+    verdict = row.overall()
+    acceptance = None
+    if operational:
+        acceptance = [_mean(column) for column in zip(*row.acceptance, strict=True)]
+    worst = max(range(len(row.kl)), key=row.kl.__getitem__)
+    result = {
+        "rule": row.rule.name,
+        "options": row.rule.options(),
+        "marginal": row.marginal,
+        "temperature": row.temperature,
+        "candidates": row.candidates,
+        "positions": len(row.kl),
+        "dataset": row.dataset,
+        "kl_mean": _mean(row.kl),
+        "kl_max": max(row.kl),
+        "tv_mean": _mean(row.tv),
+        "tv_max": max(row.tv),
+        "gap_max": max(row.gap),
+        "kl_mean_bounds": [_mean(row.kl_low), _mean(row.kl_high)],
+        "tv_mean_bounds": [_mean(row.tv_low), _mean(row.tv_high)],
+        "acceptance": acceptance,
+        "limit_mean": _mean(row.limit),
+        "limit_kind": "iid",
+        "verdict": verdict.value if verdict else None,
+        "worst_position": row.position[worst],
+        "expansions": sum(row.expansions) if operational else None,
+    }
+    if operational:
+        result |= _operational_details(row)
+    return plain(result)
+
+
+def _operational_details(row: Row) -> dict[str, Any]:
+    lows = row.accepted_low
+    above = row.above_limit()
+    off = max(range(len(row.off_support)), key=row.off_support.__getitem__)
+    silent = max(range(len(row.never_emitted)), key=row.never_emitted.__getitem__)
+    return {
+        "tier": "certified",
+        "rounding_max": max(row.rounding),
+        "verdict_counts": {v.value: row.verdict.count(v) for v in Verdict},
+        "positions_over_budget": sum(row.exhausted),
+        "acceptance_total_bounds": [
+            _mean(lows),
+            _mean([min(low + gap, 1.0) for low, gap in zip(lows, row.gap, strict=True)]),
+        ],
+        "positions_above_limit": len(above),
+        "above_limit_position": above[0] if above else None,
+        "support_violation": None
+        if row.off_support[off] <= 0
+        else {
+            "position": row.position[off],
+            "token": row.off_support_token[off],
+            "mass": row.off_support[off],
+        },
+        "never_emitted": None
+        if row.never_emitted[silent] <= row.rounding[silent]
+        else {
+            "position": row.position[silent],
+            "target_mass": row.never_emitted[silent],
+            "tokens": row.never_emitted_tokens[silent],
+        },
+    }
+
+
+def kl_report(rows: Iterable[Row], dump: Mapping[str, Any], seconds: Mapping[str, float]) -> dict[str, Any]:
+    """The whole report of ``kl``, JSON-ready."""
+    return {
+        "schema": SCHEMA,
+        "command": "kl",
+        "kl_direction": KL_DIRECTION,
+        "dump": dict(dump),
+        "seconds": {phase: round(s, 6) for phase, s in seconds.items()},
+        "results": [summarize(row) for row in rows],
+    }
+
+
+def exit_status(rows: Iterable[Row], *, require_exact: bool, max_tv: float | None) -> int:
+    """1 when a demand was made and is not met, else 0. Undecided counts as not exact."""
+    operational = [row for row in rows if row.marginal == "operational"]
+    if require_exact and any(row.overall() is not Verdict.EXACT for row in operational):
+        return 1
+    if max_tv is not None and any(max(row.tv_high) > max_tv for row in operational):
+        return 1
+    return 0
+
+
+def position_records(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """One record a position and row: what ``--csv`` writes and ``--plot`` draws."""
+    records = []
+    for row in rows:
+        operational = row.marginal == "operational"
+        for i, position in enumerate(row.position):
+            records.append(
+                {
+                    "rule": label(row.rule),
+                    "marginal": row.marginal,
+                    "temperature": row.temperature,
+                    "candidates": row.candidates,
+                    "dataset": row.dataset or "",
+                    "position": position,
+                    "kl": row.kl[i],
+                    "kl_low": row.kl_low[i],
+                    "kl_high": row.kl_high[i],
+                    "tv": row.tv[i],
+                    "tv_low": row.tv_low[i],
+                    "tv_high": row.tv_high[i],
+                    "gap": row.gap[i],
+                    "acceptance": sum(row.acceptance[i]) if operational else "",
+                    "limit": row.limit[i],
+                    "verdict": row.verdict[i].value if operational else "",
+                    "expansions": row.expansions[i] if operational else "",
+                }
+            )
+    return records

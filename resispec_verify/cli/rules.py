@@ -1,0 +1,56 @@
+"""`resispec-verify rules`: the rules, what is claimed of them, and what is so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from resispec_verify.cli.output import check_writable, print_lines, table_console, write_json
+
+__all__ = ["rules"]
+
+
+def rules(*, json: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None) -> int:
+    """The rules: source, claimed exactness, and exactness measured by the rational oracle.
+
+    Parameters
+    ----------
+    json
+        Write the report here ("-": standard output).
+    """
+    from resispec_verify.analysis.rules_table import rules_table
+
+    check_writable(json)
+    results = rules_table()
+    write_json(json, {"schema": 1, "command": "rules", "results": results})
+    _print(results, table_console(json))
+    return 0
+
+
+def _print(results: list[dict[str, Any]], console: Any) -> None:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        title="measured: exact marginals in rational arithmetic on a fixed family of pairs (V = 4, n = 1..3)",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    for heading in ("rule", "claimed", "measured", "TV max", "source"):
+        table.add_column(heading)
+    for r in results:
+        claimed = "exact" if r["claims_exact"] else "lossy"
+        style = "bold red" if r["measured"] == "inexact" else "green"
+        table.add_row(r["rule"], claimed, f"[{style}]{r['measured']}[/]", f"{r['tv_max']:.4f}", r["source"])
+    console.print(table)
+    for r in results:
+        if w := r["witness"]:
+            print_lines(
+                console,
+                [
+                    f"{r['rule']}: target ({', '.join(w['target'])}), draft ({', '.join(w['draft'])}), "
+                    f"n = {w['candidates']} emits ({', '.join(w['marginal'])})"
+                ],
+            )
