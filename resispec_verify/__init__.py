@@ -32,7 +32,7 @@ _HOME = {
     "transport_limit": "kernels.transport",
 }
 
-__all__ = ["__version__", *_HOME]  # noqa: PLE0604 - the names below, resolved on first use
+__all__ = ["__version__", *_HOME]
 
 
 def __getattr__(name: str) -> Any:

@@ -106,8 +106,12 @@ def pair_from_logits(
     """
     drawn = None
     if proposal is not None or (proposal_sampling is not None and proposal_sampling != sampling):
-        drawn = (proposal_sampling or sampling).probabilities(draft if proposal is None else proposal, dtype=dtype)
-    return Pair(sampling.probabilities(target, dtype=dtype), sampling.probabilities(draft, dtype=dtype), drawn)
+        drawn = (proposal_sampling or sampling).probabilities(
+            draft if proposal is None else proposal, dtype=dtype
+        )
+    return Pair(
+        sampling.probabilities(target, dtype=dtype), sampling.probabilities(draft, dtype=dtype), drawn
+    )
 
 
 def pair_from_probabilities(target: Any, draft: Any, proposal: Any = None) -> Pair:

@@ -64,7 +64,9 @@ def inspect_dump(path: str | os.PathLike[str], *, pad_vocab: bool = False) -> di
             continue
         same = same and np.array_equal(batch.target, batch.draft)
     if dump.pad:
-        result["notes"].append(f"widths differ: target {dump.pad[0]}, draft {dump.pad[1]}; the narrower is padded")
+        result["notes"].append(
+            f"widths differ: target {dump.pad[0]}, draft {dump.pad[1]}; the narrower is padded"
+        )
     if same:
         result["notes"].append("target and draft are identical: every rule that is exact accepts always")
     if not result["problems"] and looks_like_probabilities(dump):
@@ -77,7 +79,9 @@ def _entry(key: Any, value: Any) -> dict[str, Any]:
     return {
         "key": str(key),
         "type": "array" if array else type(value).__name__,
-        "shape": list(value.shape) if array else ([len(value)] if isinstance(value, (list, tuple, dict)) else None),
+        "shape": list(value.shape)
+        if array
+        else ([len(value)] if isinstance(value, (list, tuple, dict)) else None),
         "dtype": value.dtype.name if array else None,
         "used_as": None,
     }

@@ -33,7 +33,7 @@ class Clock:
     """Seconds spent by phase."""
 
     def __init__(self) -> None:
-        self.seconds = dict.fromkeys(PHASES, 0.0)
+        self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
@@ -109,7 +109,7 @@ class Row:
         return overall(self.verdict) if self.marginal == "operational" else None
 
     def above_limit(self) -> list[int]:
-        """Positions whose placed acceptance is above the limit by more than rounding: proof of inexactness."""
+        """Positions that accept more than the limit, beyond rounding: each proves inexactness."""
         numbers = zip(self.position, self.accepted_low, self.limit, self.rounding, strict=True)
         return [i for i, accepted, limit, rounding in numbers if accepted > limit + 2 * rounding]
 
@@ -201,7 +201,9 @@ def _identity(
         # One stream a position, so that neither the batch size nor --positions changes the draws.
         uniforms = np.stack([np.random.default_rng((evaluation.seed, i)).random(n) for i in batch])
         chosen = draw_candidates(pair.draft, n, uniforms)
-    probe = rule.proxy(pair.target[:1, :], pair.draft[:1, :], xp.zeros(1, dtype=xp.int64, device=pair.target.device))
+    probe = rule.proxy(
+        pair.target[:1, :], pair.draft[:1, :], xp.zeros(1, dtype=xp.int64, device=pair.target.device)
+    )
     if probe is None:
         return None
     return path_identity(pair.target, pair.draft, rule.proxy, chosen, n)
@@ -220,7 +222,9 @@ def _append(
     gap, rounding = host(marginals.gap), host(marginals.rounding)
     tv_low, tv_high = (host(v) for v in tv_interval(marginals, target))
     if gap.any():
-        allowed = goal > 0 if row.rule.stays_in_support else xp.ones(goal.shape, dtype=xp.bool, device=goal.device)
+        allowed = (
+            goal > 0 if row.rule.stays_in_support else xp.ones(goal.shape, dtype=xp.bool, device=goal.device)
+        )
         bounds = divergence_bounds(placed, goal, _double(marginals.gap), allowed)
         kl_low, kl_high = host(bounds.kl_low), host(bounds.kl_high)
         estimate = _estimate(marginals, placed, goal, allowed)

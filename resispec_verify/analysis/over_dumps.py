@@ -133,14 +133,22 @@ def _range(dump: FlatDump, reading: Reading) -> tuple[int, int]:
 
 
 def _pair(
-    dump: FlatDump, batch: Batch, kind: str, sampling: Sampling, reading: Reading, backend: Backend, first: int
+    dump: FlatDump,
+    batch: Batch,
+    kind: str,
+    sampling: Sampling,
+    reading: Reading,
+    backend: Backend,
+    first: int,
 ) -> Pair:
     dtype = getattr(backend.xp, reading.precision)
     rows = [batch.target, batch.draft, batch.proposal]
     if kind == "probabilities":
         for name, values in zip(("target_logits", "draft_logits", "proposal_logits"), rows, strict=True):
             if values is not None:
-                check_probabilities(np.asarray(values, np.float64), f"{dump.path}: {name}", LOGGED_SUM_TOLERANCE, first)
+                check_probabilities(
+                    np.asarray(values, np.float64), f"{dump.path}: {name}", LOGGED_SUM_TOLERANCE, first
+                )
         with np.errstate(divide="ignore"):
             rows = [None if v is None else np.log(np.asarray(v, np.float64)) for v in rows]
     target, draft, proposal = (None if v is None else backend.asarray(v) for v in rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from resispec_verify.errors import InputError
 
@@ -13,7 +14,7 @@ __all__ = ["main"]
 PROGRAM = "resispec-verify"
 
 
-def _app():  # noqa: ANN202 - cyclopts is imported late
+def _app() -> Any:
     import cyclopts
 
     from resispec_verify import __version__
@@ -24,7 +25,7 @@ def _app():  # noqa: ANN202 - cyclopts is imported late
     app = cyclopts.App(
         name=PROGRAM,
         help="Is a speculative decoding sampler lossless? Certified answers from logged logits.",
-        help_epilogue="Exit status: 0 it ran, 1 a demand such as --require-exact was not met, 2 bad usage or input.",
+        help_epilogue="Exit status: 0 it ran; 1 a demand (--require-exact, --max-tv) was not met; 2 bad input.",
         version=__version__,
         help_format="plaintext",
     )

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from resispec_verify.cli.output import check_writable, print_lines, table_console, write_csv, write_json
+from resispec_verify.cli.kl_table import print_table
+from resispec_verify.cli.output import check_writable, table_console, write_csv, write_json
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,11 +21,6 @@ if TYPE_CHECKING:
     from resispec_verify.backends import Backend
 
 __all__ = ["kl"]
-
-MARGINALS_IN_WORDS = {
-    "operational": "operational: what the sampler emits",
-    "path-identity": "path identity: holds for any proxy, cannot fail",
-}
 
 Number = Annotated[float | None, Parameter(allow_leading_hyphen=True)]
 Count = Annotated[int | None, Parameter(allow_leading_hyphen=True)]
@@ -163,7 +159,7 @@ def kl(
         write_csv(csv, position_records(rows))
         if plot is not None:
             _plot(rows, plot)
-        _print(rows, table_console(json, csv))
+        print_table(rows, table_console(json, csv))
     for failure in failures:
         print(f"resispec-verify: error: {failure}", file=sys.stderr)
     return 2 if failures else exit_status(rows, require_exact=require_exact, max_tv=max_tv)
@@ -261,7 +257,12 @@ def _positions(text: str | None) -> tuple[int | None, int | None]:
 
 
 def _by_hand(
-    target: str | None, draft: str | None, reading: Reading, evaluation: Evaluation, backend: Backend, clock: Clock
+    target: str | None,
+    draft: str | None,
+    reading: Reading,
+    evaluation: Evaluation,
+    backend: Backend,
+    clock: Clock,
 ) -> list[Row]:
     import numpy as np
 
@@ -289,7 +290,9 @@ def _by_hand(
 def _check_tokens(evaluation: Evaluation, vocab: int, where: str) -> None:
     worst = max(evaluation.candidate_list or (0,))
     if worst >= vocab:
-        raise InputError(f"--candidate-list: token {worst} is outside the vocabulary 0..{vocab - 1} of {where}")
+        raise InputError(
+            f"--candidate-list: token {worst} is outside the vocabulary 0..{vocab - 1} of {where}"
+        )
 
 
 def _from_dumps(
@@ -375,79 +378,3 @@ def _plot(rows: list[Row], path: Path) -> None:
     data = io.BytesIO()
     plot_marginals(rows).savefig(data, format=path.suffix[1:].lower(), dpi=150)
     write_bytes(path, data.getvalue())
-
-
-def _print(rows: list[Row], console: Any) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from resispec_verify.analysis.marginals import label
-    from resispec_verify.analysis.summary import summarize
-
-    several = len({row.dataset for row in rows}) > 1
-    colours = {"exact": "green", "inexact": "bold red", "undecided": "yellow"}
-    for kind, words in MARGINALS_IN_WORDS.items():
-        of_kind = [row for row in rows if row.marginal == kind]
-        if not of_kind:
-            continue
-        table = Table(title=words, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        headings = ["rule", "T", "n", "positions", "TV mean", "TV max", "KL mean (nats)", "KL max"]
-        if kind == "operational":
-            headings += ["gap max", "acceptance", "limit", "verdict"]
-        for i, heading in enumerate((["dataset"] if several else []) + headings):
-            table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=True)
-        for row in of_kind:
-            r = summarize(row)
-            cells = [label(row.rule), f"{row.temperature:g}", str(row.candidates), str(r["positions"])]
-            cells += [_number(r[key]) for key in ("tv_mean", "tv_max", "kl_mean", "kl_max")]
-            if kind == "operational":
-                accepted = sum(r["acceptance"])
-                cells += [_number(r["gap_max"]), f"{accepted:.4f}", f"{r['limit_mean']:.4f}"]
-            verdict = [Text(r["verdict"], style=colours[r["verdict"]])] if r["verdict"] else []
-            table.add_row(*([row.dataset or ""] if several else []), *cells, *verdict)
-        console.print(table)
-        print_lines(console, _remarks(of_kind))
-
-
-def _number(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return "0" if value == 0 else (f"{value:.2e}" if abs(value) < 1e-3 else f"{value:.4f}")
-
-
-def _remarks(rows: list[Row]) -> list[str]:
-    """What a reader must not miss, in words."""
-    from resispec_verify.analysis.marginals import label
-    from resispec_verify.analysis.summary import summarize
-
-    lines = []
-    for row in rows:
-        if row.marginal != "operational":
-            continue
-        r, name = summarize(row), f"{label(row.rule)} (T = {row.temperature:g})"
-        if r["positions_above_limit"]:
-            lines.append(
-                f"{name}: accepts more than any exact rule can at {r['positions_above_limit']} of "
-                f"{r['positions']} positions (first: {r['above_limit_position']}); that alone proves it inexact."
-            )
-        if off := r["support_violation"]:
-            lines.append(
-                f"{name}: emits tokens of target probability 0: mass {off['mass']:.3g} at position "
-                f"{off['position']}, token {off['token']} most; KL is infinite there."
-            )
-        if silent := r["never_emitted"]:
-            lines.append(
-                f"{name}: never emits tokens worth {silent['target_mass']:.3g} of the target at position "
-                f"{silent['position']}: {', '.join(map(str, silent['tokens']))}{' ...' if len(silent['tokens']) == 10 else ''}"
-            )
-        if r["positions_over_budget"]:
-            lines.append(
-                f"{name}: the budget of expansions ended the work at {r['positions_over_budget']} of "
-                f"{r['positions']} positions, with up to {r['gap_max']:.3g} unexpanded there; TV mean is certified "
-                f"to lie in [{_number(r['tv_mean_bounds'][0])}, {_number(r['tv_mean_bounds'][1])}], KL mean in "
-                f"[{_number(r['kl_mean_bounds'][0])}, {_number(r['kl_mean_bounds'][1])}]; raise --max-expansions."
-            )
-    if any(row.marginal == "operational" for row in rows):
-        lines.append("Verdicts are certified: float64 with a derived rounding bound plus the unexpanded mass.")
-    return lines

@@ -98,7 +98,10 @@ def operational_marginals(
             row = _summed(rule, p, q, n, allowed) if honest and n > 0 else None
             row = row or _Expansion(rule, p, q, n, s, proposal, allowed, honest).run()
             low, high = tv_interval(row, p[None, :])
-            if row.exhausted[0] or judge(float(low[0]), float(high[0]), float(row.rounding[0])) != "undecided":
+            if (
+                row.exhausted[0]
+                or judge(float(low[0]), float(high[0]), float(row.rounding[0])) != "undecided"
+            ):
                 break
         return row
 
@@ -154,7 +157,9 @@ def _token_free(rule: Rule, target: Any, draft: Any, n: int, drawn_from: Any) ->
         first,
         unexpanded=xp.zeros((rows, n + 1), dtype=target.dtype, device=target.device),
         acceptance=xp.concat(acceptance, axis=-1) if n else target[:, :0],
-        rounding=rounding_bound(target, drawn_from, n, 2 * summation_error(target.shape[-1]) + 8, _eps(target)),
+        rounding=rounding_bound(
+            target, drawn_from, n, 2 * summation_error(target.shape[-1]) + 8, _eps(target)
+        ),
         expansions=[n] * rows,
         exhausted=[False] * rows,
     )
@@ -180,7 +185,7 @@ def _summed(rule: Rule, p: Any, q: Any, n: int, budget: Budget) -> Marginals | N
         row(np.minimum(host_p, host_q)),
         unexpanded=row(placed.unexpanded),
         acceptance=row(placed.acceptance),
-        rounding=row(rounding_bound(host_p, host_q, n, roundings, np.finfo(np.float64).eps)),
+        rounding=row(rounding_bound(host_p, host_q, n, roundings, float(np.finfo(np.float64).eps))),
         expansions=[placed.paths],
         exhausted=[gap > budget.gap],
     )

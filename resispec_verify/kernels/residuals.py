@@ -104,8 +104,10 @@ def proxy(current: Any, draft: Any, rejected: Any, *, redistribution: str, budge
     return Proxy(r, s, k, Z, Delta, wanted > available)
 
 
-def _raise_level(R: Any, q: Any, current: Any, draft: Any, Z: Any, here: Any, R0: Any, q0: Any, hole: str) -> Any:
-    """Water-filling: ``r = min(level q, R)`` with total Z, then what is left over the tokens with q = 0."""
+def _raise_level(
+    R: Any, q: Any, current: Any, draft: Any, Z: Any, here: Any, R0: Any, q0: Any, hole: str
+) -> Any:
+    """Water-filling: ``r = min(level q, R)`` with total Z; what is left goes where q = 0."""
     xp = array_namespace(R)
     out = hole == "excluded"
     level = _water_level(current, draft, Z, R0, q0, exclude=out)
@@ -121,7 +123,7 @@ def _raise_level(R: Any, q: Any, current: Any, draft: Any, Z: Any, here: Any, R0
 
 
 def _water_level(current: Any, draft: Any, Z: Any, R0: Any, q0: Any, *, exclude: bool) -> Any:
-    """Solve ``sum_x min(level q, R) = Z`` for each of ``(..., m)``; inf where even a full vessel is too small.
+    """Solve ``sum_x min(level q, R) = Z`` for each of ``(..., m)``; inf where all full is too little.
 
     The sum is piecewise linear with kinks at the sorted R/q, shared by all rejected tokens; the rejected
     token's own term is taken out when it is excluded. Bisection over the kinks, then one linear equation.
@@ -133,8 +135,9 @@ def _water_level(current: Any, draft: Any, Z: Any, R0: Any, q0: Any, *, exclude:
     ratio = xp.take_along_axis(ratio, order, axis=-1)
     R_sorted = xp.take_along_axis(current, order, axis=-1)
     q_sorted = xp.take_along_axis(draft, order, axis=-1)
-    full = xp.cumulative_sum(R_sorted, axis=-1, include_initial=True)[..., :-1]  # R over the ranks below j
-    slope = xp.flip(xp.cumulative_sum(xp.flip(q_sorted, axis=-1), axis=-1), axis=-1)  # q over the ranks from j
+    # Of the ranks below j the sum holds all of R, of those from j on a multiple of q.
+    full = xp.cumulative_sum(R_sorted, axis=-1, include_initial=True)[..., :-1]
+    slope = xp.flip(xp.cumulative_sum(xp.flip(q_sorted, axis=-1), axis=-1), axis=-1)
     own_ratio = xp.where(q0 > 0, R0 / xp.where(q0 > 0, q0, 1.0), xp.inf)
 
     def total(j: Any) -> Any:
@@ -145,7 +148,7 @@ def _water_level(current: Any, draft: Any, Z: Any, R0: Any, q0: Any, *, exclude:
         return value - xp.minimum(finite * q0, R0) if exclude else value
 
     last = xp.sum(xp.astype(draft > 0, R0.dtype), axis=-1)[..., None] - 1.0
-    top = xp.astype(xp.broadcast_to(xp.clip(last, 0.0, None), Z.shape), order.dtype)  # the largest finite kink
+    top = xp.astype(xp.broadcast_to(xp.clip(last, 0.0, None), Z.shape), order.dtype)
     reached = total(top) >= Z
     low, high = xp.zeros_like(top), top
     for _ in range(max(vocab - 1, 1).bit_length()):  # smallest j with total(j) >= Z

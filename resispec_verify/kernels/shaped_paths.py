@@ -97,7 +97,13 @@ def _reject_next(level, mode, order, work):
     plain local arrays and no calls on the way.
     """
     ratio, q, prefix, table = order.ratio, order.q, order.prefix, order.table
-    p_free, hole_rank, hole, atoms, correction = work.p_free, work.hole_rank, work.holes, work.atoms, work.correction
+    p_free, hole_rank, hole, atoms, correction = (
+        work.p_free,
+        work.hole_rank,
+        work.holes,
+        work.atoms,
+        work.correction,
+    )
     cell, bits = work.cell, work.cell.view(np.int64)
     frame = work.frames[level]
     t_parent, rank, holes, theta = frame.t, frame.rank, frame.holes, work.theta[level + 1]
@@ -267,11 +273,16 @@ def sum_paths(order: RatioOrder, candidates: int, theta: NDArray[np.float64]) ->
     work = _new_work(order, candidates, theta)
     share = _walk(candidates, True, order, work)
     return PathSum(
-        _collect(share, order, work), work.acceptance[:candidates], work.unexpanded[: candidates + 1], int(work.paths[0])
+        _collect(share, order, work),
+        work.acceptance[:candidates],
+        work.unexpanded[: candidates + 1],
+        int(work.paths[0]),
     )
 
 
-def rejection_profile(order: RatioOrder, depth: int, theta: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
+def rejection_profile(
+    order: RatioOrder, depth: int, theta: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], int]:
     """Profile of the paths of ``depth`` rejections that survive the thresholds ``theta`` above them.
 
     Returns

@@ -88,10 +88,12 @@ class Rule(ABC):
         """
         return None
 
-    def sum_paths(self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float) -> PathSum | None:
-        """The whole marginal of one position ``(V,)``, where the rule has something faster than enumeration.
+    def sum_paths(
+        self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+    ) -> PathSum | None:
+        """The whole marginal of one position ``(V,)``, where a rule knows something faster.
 
-        Candidates are i.i.d. from ``draft``. None (the default) where it has not.
+        Candidates are i.i.d. from ``draft``. None (the default) where it does not.
         """
         return None
 
