@@ -226,6 +226,7 @@ class _Expansion:
         self.heap: list[_Node] = []
         self.ties = itertools.count()
         self.states = 0
+        self.closed_roundings = 0
         self.abandoned = np.zeros(n + 1)  # by number of rejections
         self.exhausted = False
 
@@ -267,6 +268,9 @@ class _Expansion:
             closed = self.rule.last_round(state)
             if closed is not None:
                 self.placed = self.placed + weight * closed
+                self.states += 1
+                # Sequential prefix sums, and one addition for each token that can be rejected.
+                self.closed_roundings = 5 * closed.shape[-1]
                 return
         self._queue(state, np.asarray(law - emitted, np.float64), rejected)
 
@@ -314,7 +318,7 @@ class _Expansion:
         for node in self.heap:
             unexpanded[node.state.round + 1] += node.weights.sum()
         # Every evaluated state adds one term to each token.
-        roundings = 2 * summation_error(self.target.shape[-1]) + 8 + self.states
+        roundings = 2 * summation_error(self.target.shape[-1]) + 8 + self.states + self.closed_roundings
         bound = rounding_bound(
             self.target[None, :], self.drawn_from[None, :], self.n, roundings, _eps(self.target)
         )

@@ -25,6 +25,7 @@ from array_api_compat import array_namespace
 
 from resispec_verify.errors import InputError
 from resispec_verify.kernels import shaped_paths
+from resispec_verify.kernels.last_round import last_round
 from resispec_verify.kernels.ratio_order import ratio_order
 from resispec_verify.kernels.residuals import Proxy, normalize, proxy
 from resispec_verify.rules.interface import Rule, State
@@ -66,6 +67,15 @@ class ResiSpec(Rule):
         k = self._proxy(state.residual, state.draft, tokens).k
         shaped = normalize(xp.clip(R - k, 0.0, None), R)
         return State(shaped, xp.broadcast_to(q, shaped.shape), state.round + 1)
+
+    def last_round(self, state: State) -> Any:
+        """Summed over rejected tokens by the sorted prefix sums of R/q; in float64 on the CPU."""
+        xp = array_namespace(state.residual)
+        R, q = np.asarray(state.residual, np.float64), np.asarray(state.draft, np.float64)
+        vocab = R.shape[-1]
+        rows = zip(R.reshape(-1, vocab), np.broadcast_to(q, R.shape).reshape(-1, vocab), strict=True)
+        emitted = np.stack([last_round(ratio_order(p, d), **self.options()) for p, d in rows])
+        return xp.asarray(emitted.reshape(R.shape), dtype=state.residual.dtype, device=state.residual.device)
 
     def sum_paths(
         self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
