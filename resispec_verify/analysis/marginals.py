@@ -19,7 +19,7 @@ from resispec_verify.distributions import Pair
 from resispec_verify.evidence.enumeration import Budget, operational_marginals
 from resispec_verify.evidence.marginal import Marginals, estimated_acceptance, tv_interval
 from resispec_verify.evidence.path_identity import draw_candidates, path_identity
-from resispec_verify.kernels.divergences import divergence_bounds, kullback_leibler, total_variation
+from resispec_verify.kernels.divergences import distances, divergence_bounds
 from resispec_verify.kernels.transport import transport_limit
 from resispec_verify.rules import Rule
 from resispec_verify.verdict import Verdict, judge_all, overall
@@ -84,6 +84,7 @@ class Row:
     temperature: float
     candidates: int
     dataset: str | None = None
+    source: list[str] = field(default_factory=list)
     position: list[int] = field(default_factory=list)
     kl: list[float] = field(default_factory=list)
     kl_low: list[float] = field(default_factory=list)
@@ -125,6 +126,7 @@ def evaluate(
     candidates: np.ndarray | None = None,
     temperature: float = 1.0,
     dataset: str | None = None,
+    source: str = "",
 ) -> None:
     """Evaluate one batch of positions and append to ``rows``, keyed by rule label and kind of marginal.
 
@@ -136,6 +138,8 @@ def evaluate(
         0-based positions in the dump.
     candidates : integer array (B, n), optional
         Candidates logged with the dump, for the path identity.
+    temperature, dataset, source
+        Labels of the rows: the sampling temperature, the dump's own dataset name, the dump's path.
     """
     batch = list(positions)
     with clock("limit"):
@@ -155,6 +159,7 @@ def evaluate(
             row = rows.setdefault((label(rule), "operational"), Row(marginal="operational", **common))
             with clock("divergences"):
                 _append(row, marginals, pair.target, batch, limits[n], backend)
+                row.source += [source] * len(batch)
         if evaluation.identity:
             with clock("rounds"):
                 emitted = _identity(rule, pair, n, evaluation, batch, candidates, backend)
@@ -163,6 +168,7 @@ def evaluate(
             row = rows.setdefault((label(rule), "path-identity"), Row(marginal="path-identity", **common))
             with clock("divergences"):
                 _append_identity(row, emitted, pair.target, batch, limits[n], backend)
+                row.source += [source] * len(batch)
 
 
 def label(rule: Rule) -> str:
@@ -228,11 +234,11 @@ def _append(
         bounds = divergence_bounds(placed, goal, _double(marginals.gap), allowed)
         kl_low, kl_high = host(bounds.kl_low), host(bounds.kl_high)
         estimate = _estimate(marginals, placed, goal, allowed)
-        kl = np.clip(host(kullback_leibler(estimate, goal)), kl_low, kl_high)
-        tv = np.clip(host(total_variation(estimate, goal)), tv_low, tv_high)
+        tv, kl = (host(v) for v in distances(estimate, goal))
+        tv, kl = np.clip(tv, tv_low, tv_high), np.clip(kl, kl_low, kl_high)
     else:
-        kl = kl_low = kl_high = host(kullback_leibler(placed, goal))
-        tv = host(total_variation(placed, goal))
+        tv, kl = (host(v) for v in distances(placed, goal))
+        kl_low = kl_high = kl
     off = xp.where(goal > 0, 0.0, placed)
     silent = (goal > 0) & (placed == 0) & (marginals.gap == 0)[:, None]
     acceptance, unexpanded = host(marginals.acceptance), host(marginals.unexpanded)
@@ -262,8 +268,7 @@ def _append_identity(
     row: Row, emitted: Any, target: Any, batch: list[int], limit: np.ndarray, backend: Backend
 ) -> None:
     emitted, target = _double(emitted), _double(target)
-    kl = backend.to_numpy(kullback_leibler(emitted, target)).tolist()
-    tv = backend.to_numpy(total_variation(emitted, target)).tolist()
+    tv, kl = (backend.to_numpy(v).tolist() for v in distances(emitted, target))
     row.position += batch
     row.kl += kl
     row.kl_low += kl

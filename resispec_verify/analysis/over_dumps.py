@@ -116,6 +116,7 @@ def evaluate_dump(
                 candidates=logged,
                 temperature=sampling.temperature,
                 dataset=dump.dataset if isinstance(dump.dataset, str) else None,
+                source=str(dump.path),
             )
         advance(last - first)
     return [row for rows in tables for row in rows.values()]

@@ -58,6 +58,7 @@ def summarize(row: Row) -> dict[str, Any]:
         "limit_kind": "iid",
         "verdict": verdict.value if verdict else None,
         "worst_position": row.position[worst],
+        "worst_path": row.source[worst] or None,
         "expansions": sum(row.expansions) if operational else None,
     }
     if operational:
@@ -133,6 +134,7 @@ def position_records(rows: Iterable[Row]) -> list[dict[str, Any]]:
                     "temperature": row.temperature,
                     "candidates": row.candidates,
                     "dataset": row.dataset or "",
+                    "path": row.source[i],
                     "position": position,
                     "kl": row.kl[i],
                     "kl_low": row.kl_low[i],

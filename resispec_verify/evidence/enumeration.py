@@ -22,6 +22,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.evidence.marginal import Marginals, rounding_bound, summation_error, tv_interval
+from resispec_verify.kernels import compiled
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import Iid, Proposal
 from resispec_verify.verdict import judge
@@ -140,21 +141,25 @@ def _token_free(rule: Rule, target: Any, draft: Any, n: int, drawn_from: Any) ->
     xp = array_namespace(target)
     state = rule.start(target, draft, n)
     weight = xp.ones((*target.shape[:-1], 1), dtype=target.dtype, device=target.device)
-    placed, first, acceptance = xp.zeros_like(target), xp.zeros_like(target), []
-    for i in range(n):
-        emitted = weight * drawn_from * rule.accept(state)
-        first = emitted if i == 0 else first
-        placed = placed + emitted if i else emitted
-        accepted = xp.sum(emitted, axis=-1, keepdims=True)
+    placed, acceptance = xp.zeros_like(target), []
+    for _ in range(n):
+        accept = rule.accept(state)
+        if compiled.compilable(placed, drawn_from, accept):
+            accepted, weight = compiled.accumulate(placed, drawn_from, accept, weight)
+        else:
+            proposed = weight * drawn_from
+            emitted = proposed * accept
+            placed = placed + emitted
+            accepted = xp.sum(emitted, axis=-1, keepdims=True)
+            # Not 1 - accepted: the difference of what is proposed and accepted keeps its digits near 0.
+            weight = xp.sum(proposed - emitted, axis=-1, keepdims=True)
         acceptance.append(accepted)
-        # Not 1 - accepted: the difference of what is proposed and accepted keeps its digits near 0.
-        weight = xp.sum(weight * drawn_from - emitted, axis=-1, keepdims=True)
         state = rule.reject(state, None)
     placed = placed + weight * rule.final(state)
     rows = target.shape[0]
     return Marginals(
         placed,
-        first,
+        first=xp.zeros((rows, 1), dtype=target.dtype, device=target.device),  # nothing is left to estimate
         unexpanded=xp.zeros((rows, n + 1), dtype=target.dtype, device=target.device),
         acceptance=xp.concat(acceptance, axis=-1) if n else target[:, :0],
         rounding=rounding_bound(
@@ -179,7 +184,7 @@ def _summed(rule: Rule, p: Any, q: Any, n: int, budget: Budget) -> Marginals | N
     gap = float(placed.unexpanded.sum())
     # Prefix sums are sequential (V roundings, two of them and the pass that collects them), and each of the
     # evaluated paths is one more addition somewhere.
-    roundings = 3.0 * p.shape[-1] + placed.paths + 16
+    roundings = 3.0 * p.shape[-1] + placed.paths + 24
     return Marginals(
         row(placed.mass),
         row(np.minimum(host_p, host_q)),

@@ -20,8 +20,8 @@ class Marginals:
     ----------
     placed : array (B, V)
         Mass that the evaluated paths emit; with the gap it sums to 1 up to rounding.
-    first : array (B, V)
-        The part of it emitted by accepting the first candidate.
+    first : array (B, V) or (B, 1)
+        The part of it emitted by accepting the first candidate; 0 where there is no gap to estimate.
     unexpanded : array (B, n + 1)
         Probability of the paths not followed to their end, by how many candidates they are known to reject;
         their sum is the gap.
@@ -52,10 +52,10 @@ class Marginals:
 def summation_error(vocab: int) -> int:
     """Roundings on the way of one term of a row sum over ``vocab`` entries.
 
-    NumPy and torch add contiguous rows pairwise: 16 additions in each of 8 accumulators over blocks of 128
-    (torch: 4 accumulators, blocks of at most 64), 3 to join them, one level for each doubling beyond.
+    The compiled kernels add blocks of 128, then the blocks pairwise. NumPy and torch do better on contiguous
+    rows: blocks of 128 go through several accumulators.
     """
-    return 24 + math.ceil(math.log2(max(vocab, 2)))
+    return 128 + math.ceil(math.log2(max(vocab, 2)))
 
 
 def rounding_bound(target: Any, draft: Any, rounds: int, roundings: float, eps: float) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.kernels import compiled
 from resispec_verify.kernels.residuals import normalize
 
 __all__ = ["draw_candidates", "path_identity"]
@@ -51,7 +52,11 @@ def path_identity(target: Any, draft: Any, proxy: ProxyOf, candidates: Any, roun
     total = xp.zeros_like(target)
     for i in range(rounds):
         tokens = candidates(i, current) if callable(candidates) else candidates[:, i]
-        emitted = xp.minimum(proxy(current, draft, tokens), current)
+        k = proxy(current, draft, tokens)
+        if compiled.compilable(current, k, total):
+            weight, current = compiled.split(total, k, current, weight)
+            continue
+        emitted = xp.minimum(k, current)
         rest = current - emitted
         total = total + weight * emitted
         # 1 - beta as the sum of what is left, so that the rounds telescope to the last bit that they can;
@@ -77,6 +82,8 @@ def draw_candidates(draft: Any, rounds: int, uniforms: np.ndarray) -> Callable[[
     u = xp.asarray(uniforms, dtype=draft.dtype, device=draft.device)
 
     def draw(i: int, current: Any) -> Any:
+        if compiled.compilable(draft, current):
+            return compiled.draw(draft, current, u[:, i])
         over = xp.clip(draft - current, 0.0, None)
         over = normalize(over, draft)
         cumulative = xp.cumulative_sum(over, axis=-1)

@@ -1,8 +1,8 @@
 """The vocabulary sorted by p/q, with prefix sums: what turns O(V) sums into O(1) look-ups.
 
 Every quantity of the form ``sum_x min(t q(x), p(x))`` or ``sum_x (t q(x) - p(x))_+`` splits at the
-tokens with ``p/q < t``, a prefix of this order. One bucket sort on the leading bits of the ratio gives
-the order *and* the table that finds the rank of any ``t`` in a short scan.
+tokens with ``p/q < t``, a prefix of this order. A table on the leading bits of the ratio finds the rank
+of any ``t`` in a short scan.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ _LOWEST, _HIGHEST = -90, 10
 _SHIFT = 52 - _MANTISSA
 _BASE = (1023 + _LOWEST) << _MANTISSA
 _BUCKETS = ((_HIGHEST - _LOWEST) << _MANTISSA) + 2
-INSERTION_LIMIT = 24  # longer buckets are sorted by a library sort and searched by bisection
+TIE = 2.0**-50  # relative distance below which two ratios may stand in either order
+SHORT = 24  # longer runs are sorted by a library sort, longer buckets searched by bisection
 
 
 class RatioOrder(NamedTuple):
-    """One position's tokens in ascending order of p/q (tokens with q = 0 last).
+    """One position's tokens in ascending order of p/q, up to ties (`TIE`); tokens with q = 0 last.
 
     Attributes
     ----------
@@ -55,48 +56,69 @@ def bucket_of(bits):
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _sort_buckets(ratio, order, table):
-    """Sort each bucket by ratio, carrying the tokens along; stable."""
-    for b in range(_BUCKETS):
-        lo, hi = table[b], table[b + 1]
-        if hi - lo > INSERTION_LIMIT:
-            inner = np.argsort(ratio[lo:hi], kind="mergesort")
-            ratio[lo:hi] = ratio[lo:hi][inner]
-            order[lo:hi] = order[lo:hi][inner]
-            continue
-        for j in range(lo + 1, hi):
-            value, token = ratio[j], order[j]
-            i = j
-            while i > lo and ratio[i - 1] > value:
-                ratio[i], order[i] = ratio[i - 1], order[i - 1]
-                i -= 1
-            ratio[i], order[i] = value, token
+def _keys(p, q, index_bits):
+    """Sortable integers: the leading bits of each ratio, then the token."""
+    vocab = p.shape[0]
+    ratio = np.empty(vocab)
+    for x in range(vocab):
+        ratio[x] = p[x] / q[x] if q[x] > 0.0 else np.inf
+    keys = ratio.view(np.int64)  # of non-negative floats: the order of the bits is the order of the values
+    for x in range(vocab):
+        keys[x] = ((keys[x] >> index_bits) << index_bits) | x
+    return keys
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def _build(p, q):
+def _settle(ratio, order, lo, hi):
+    """Sort a run of ranks whose ratios agree in their leading bits, unless they are ties up to rounding.
+
+    Logits logged in 16 bits make most ratios tie: sorting their rounding noise would be most of the work.
+    """
+    least = most = ratio[lo]
+    for j in range(lo + 1, hi):
+        least, most = min(least, ratio[j]), max(most, ratio[j])
+    if most - least <= TIE * least or most == np.inf:
+        return
+    if hi - lo > SHORT:
+        inner = np.argsort(ratio[lo:hi], kind="mergesort")
+        ratio[lo:hi] = ratio[lo:hi][inner]
+        order[lo:hi] = order[lo:hi][inner]
+        return
+    for j in range(lo + 1, hi):
+        value, token = ratio[j], order[j]
+        i = j
+        while i > lo and ratio[i - 1] > value:
+            ratio[i], order[i] = ratio[i - 1], order[i - 1]
+            i -= 1
+        ratio[i], order[i] = value, token
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _unpack(keys, p, q, index_bits):
     vocab = p.shape[0]
-    unsorted = np.empty(vocab)
-    for x in range(vocab):
-        unsorted[x] = p[x] / q[x] if q[x] > 0.0 else np.inf
-    bits = unsorted.view(np.int64)
-    table = np.zeros(_BUCKETS + 1, np.int32)
-    for x in range(vocab):
-        table[bucket_of(bits[x]) + 1] += 1
-    for b in range(_BUCKETS):
-        table[b + 1] += table[b]
-    cursor = table[:-1].copy()
-    order = np.empty(vocab, np.int64)
-    ratio = np.empty(vocab)
-    for x in range(vocab):
-        b = bucket_of(bits[x])
-        j = cursor[b]
-        cursor[b] = j + 1
+    order, ratio = np.empty(vocab, np.int64), np.empty(vocab)
+    mask = (1 << index_bits) - 1
+    for j in range(vocab):
+        x = keys[j] & mask
         order[j] = x
-        ratio[j] = unsorted[x]
-    _sort_buckets(ratio, order, table)
-    p_sorted, q_sorted = np.empty(vocab), np.empty(vocab)
-    prefix = np.empty((vocab + 1, 2))
+        ratio[j] = p[x] / q[x] if q[x] > 0.0 else np.inf
+    return order, ratio
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _settle_runs(keys, ratio, order, index_bits):
+    run = 0
+    for j in range(1, keys.shape[0] + 1):
+        if j == keys.shape[0] or (keys[j] >> index_bits) != (keys[run] >> index_bits):
+            if j - run > 1:
+                _settle(ratio, order, run, j)
+            run = j
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _gather(order, p, q):
+    vocab = p.shape[0]
+    p_sorted, q_sorted, prefix = np.empty(vocab), np.empty(vocab), np.empty((vocab + 1, 2))
     q_sum = p_sum = 0.0
     for j in range(vocab):
         prefix[j, 0], prefix[j, 1] = q_sum, p_sum
@@ -104,7 +126,22 @@ def _build(p, q):
         q_sum += q_sorted[j]
         p_sum += p_sorted[j]
     prefix[vocab, 0], prefix[vocab, 1] = q_sum, p_sum
-    return order, ratio, p_sorted, q_sorted, prefix, table
+    return p_sorted, q_sorted, prefix
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _bucket_table(ratio):
+    bits = ratio.view(np.int64)
+    table = np.empty(_BUCKETS + 1, np.int32)
+    bucket = 0
+    table[0] = 0
+    for j in range(ratio.shape[0]):
+        here = bucket_of(bits[j])
+        while bucket < here:
+            bucket += 1
+            table[bucket] = j
+    table[bucket + 1 :] = ratio.shape[0]
+    return table
 
 
 @numba.njit(inline="always")
@@ -113,7 +150,7 @@ def rank_below(t, ratio, table, scratch):
     scratch[0] = t
     b = bucket_of(scratch.view(np.int64)[0])
     lo, hi = table[b], table[b + 1]
-    if hi - lo > INSERTION_LIMIT:
+    if hi - lo > SHORT:
         return lo + np.searchsorted(ratio[lo:hi], t)
     while lo < hi and ratio[lo] < t:
         lo += 1
@@ -130,4 +167,9 @@ def ratio_order(p: NDArray[np.float64], q: NDArray[np.float64]) -> RatioOrder:
     """
     p = np.ascontiguousarray(p, np.float64)
     q = np.ascontiguousarray(q, np.float64)
-    return RatioOrder(*_build(p, q))
+    index_bits = max(p.shape[0] - 1, 1).bit_length()
+    keys = _keys(p, q, index_bits)
+    keys.sort()  # integers sort faster than an argsort of the ratios, and carry the token with them
+    order, ratio = _unpack(keys, p, q, index_bits)
+    _settle_runs(keys, ratio, order, index_bits)
+    return RatioOrder(order, ratio, *_gather(order, p, q), _bucket_table(ratio))

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from array_api_compat import array_namespace
 
+from resispec_verify.kernels import compiled
 from resispec_verify.kernels.probabilities import at
 
 __all__ = ["Proxy", "accept_ratio", "normalize", "proxy", "standard_residual"]
@@ -13,6 +14,8 @@ __all__ = ["Proxy", "accept_ratio", "normalize", "proxy", "standard_residual"]
 
 def accept_ratio(current: Any, draft: Any) -> Any:
     """``min(1, R(x) / q(x))`` for every token ``(..., V)``; 1 where q = 0 < R, 0 where both are 0."""
+    if compiled.compilable(current, draft):
+        return compiled.accept_ratio(current, draft)
     xp = array_namespace(current, draft)
     safe = xp.where(draft > 0, draft, 1.0)
     return xp.where(draft > current, current / safe, xp.astype(current > 0, current.dtype))
@@ -31,6 +34,8 @@ def normalize(mass: Any, fallback: Any) -> Any:
 
 def standard_residual(current: Any, draft: Any) -> Any:
     """``norm((R - q)_+)``, rows ``(..., V)`` (Eq. 1-2 of ResiSpec; speculative sampling, SpecInfer)."""
+    if compiled.compilable(current, draft):
+        return compiled.subtract(current, draft)
     xp = array_namespace(current, draft)
     return normalize(xp.clip(current - draft, 0.0, None), current)
 

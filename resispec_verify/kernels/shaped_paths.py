@@ -22,7 +22,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from resispec_verify.kernels.ratio_order import INSERTION_LIMIT, RatioOrder, bucket_of, rank_below
+from resispec_verify.kernels.ratio_order import SHORT, RatioOrder, bucket_of, rank_below
 
 __all__ = ["PathSum", "choose_thresholds", "rejection_profile", "shaped_marginal", "sum_paths"]
 
@@ -123,7 +123,7 @@ def _reject_next(level, mode, order, work):
         cell[0] = t
         b = bucket_of(bits[0])
         r, hi = table[b], table[b + 1]
-        if hi - r > INSERTION_LIMIT:
+        if hi - r > SHORT:
             r += np.searchsorted(ratio[r:hi], t)
         else:
             while r < hi and ratio[r] < t:

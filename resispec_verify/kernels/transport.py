@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
@@ -48,7 +49,13 @@ def transport_limit(target: Any, draft: Any, candidates: int) -> Any:
     return xp.clip(1.0 + xp.clip(xp.min(p - q**candidates, axis=-1), None, 0.0), 0.0, 1.0)
 
 
-def _limit_of_prefix(prefix: np.ndarray, candidates: int) -> float:
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _limit_of_prefix(prefix, candidates):
     """The same from the sorted prefix sums ``(V + 1, 2)`` of q and p."""
-    q_n = prefix[:, 0] ** candidates
-    return min(max(1.0 + float(np.min(prefix[:, 1] - q_n)), 0.0), 1.0)
+    least = 0.0
+    for j in range(prefix.shape[0]):
+        power = 1.0
+        for _ in range(candidates):
+            power *= prefix[j, 0]
+        least = min(least, prefix[j, 1] - power)
+    return min(max(1.0 + least, 0.0), 1.0)

@@ -24,7 +24,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.errors import InputError
-from resispec_verify.kernels import shaped_paths
+from resispec_verify.kernels import compiled, shaped_paths
 from resispec_verify.kernels.last_round import last_round
 from resispec_verify.kernels.ratio_order import ratio_order
 from resispec_verify.kernels.residuals import Proxy, normalize, proxy
@@ -88,6 +88,8 @@ class ResiSpec(Rule):
 
     def proxy(self, current: Any, draft: Any, token: Any) -> Any:
         """GetProxy's k after rejecting one token a row."""
+        if self == ResiSpec() and compiled.compilable(current, draft):
+            return compiled.proportional_k(current, draft, token)
         return self._proxy(current, draft, token[..., None]).k[..., 0, :]
 
     def options(self) -> dict[str, str]:

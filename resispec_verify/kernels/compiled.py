@@ -1,0 +1,233 @@
+"""Single-pass loops for NumPy rows, behind the array functions of the same names.
+
+Each function here computes what its namesake in `residuals`, `divergences` or `evidence` computes with whole
+arrays, without the temporaries. Sums run over blocks of 128 and then over the blocks, pairwise, so one term
+passes through at most ``128 + log2(V / 128)`` additions; `reassoc` lets a block be added in vector registers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from array_api_compat import is_numpy_array
+
+__all__ = [
+    "accept_ratio",
+    "accumulate",
+    "compilable",
+    "divergences",
+    "draw",
+    "proportional_k",
+    "split",
+    "subtract",
+]
+
+_BLOCK = 128
+_SERIES = 1e-3  # |m/p - 1| below which the divergence is summed as a series
+
+_options: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+_sum_options: dict[str, Any] = {**_options, "fastmath": {"reassoc"}}
+
+
+def compilable(*arrays: Any) -> bool:
+    """Whether the arrays are NumPy rows ``(B, V)`` of one floating dtype, contiguous along the vocabulary."""
+    first = arrays[0]
+    return (
+        is_numpy_array(first)
+        and first.dtype in (np.float64, np.float32)
+        and all(is_numpy_array(a) and a.dtype == first.dtype and a.shape == first.shape for a in arrays)
+        and all(a.ndim == 2 and a.shape[1] > 0 and a.strides[1] == a.itemsize for a in arrays)
+    )
+
+
+@numba.njit(**_options)
+def _add_up(values):
+    """Pairwise sum of a short array, destroying it."""
+    count = values.shape[0]
+    while count > 1:
+        half = count // 2
+        for i in range(half):
+            values[i] = values[2 * i] + values[2 * i + 1]
+        if count % 2:
+            values[half] = values[count - 1]
+            half += 1
+        count = half
+    return values[0]
+
+
+@numba.njit(**_options)
+def accept_ratio(current, draft):
+    """See `residuals.accept_ratio`."""
+    zero, one = current.dtype.type(0), current.dtype.type(1)
+    out = np.empty_like(current)
+    for b in range(current.shape[0]):
+        for x in range(current.shape[1]):
+            R, q = current[b, x], draft[b, x]
+            out[b, x] = R / q if q > R else (one if R > 0 else zero)
+    return out
+
+
+@numba.njit(**_sum_options)
+def subtract(current, draft):
+    """See `residuals.standard_residual`."""
+    zero = current.dtype.type(0)
+    rows, vocab = current.shape
+    out = np.empty_like(current)
+    blocks = (vocab + _BLOCK - 1) // _BLOCK
+    partial = np.empty(blocks, current.dtype)
+    for b in range(rows):
+        for k in range(blocks):
+            total = zero
+            for x in range(k * _BLOCK, min((k + 1) * _BLOCK, vocab)):
+                rest = max(current[b, x] - draft[b, x], zero)
+                out[b, x] = rest
+                total += rest
+            partial[k] = total
+        mass = _add_up(partial)
+        for x in range(vocab):
+            out[b, x] = out[b, x] / mass if mass > 0 else current[b, x]
+    return out
+
+
+@numba.njit(**_sum_options)
+def accumulate(placed, law, accept, weight):
+    """Add ``weight law accept`` to ``placed`` in place; (accepted, rejected) mass by row."""
+    zero = law.dtype.type(0)
+    rows, vocab = law.shape
+    blocks = (vocab + _BLOCK - 1) // _BLOCK
+    partial, rejected_partial = np.empty(blocks, law.dtype), np.empty(blocks, law.dtype)
+    accepted, rejected = np.empty((rows, 1), law.dtype), np.empty((rows, 1), law.dtype)
+    for b in range(rows):
+        w = weight[b, 0]
+        for k in range(blocks):
+            total = rest = zero
+            for x in range(k * _BLOCK, min((k + 1) * _BLOCK, vocab)):
+                proposed = w * law[b, x]
+                emitted = proposed * accept[b, x]
+                placed[b, x] += emitted
+                total += emitted
+                rest += proposed - emitted
+            partial[k], rejected_partial[k] = total, rest
+        accepted[b, 0], rejected[b, 0] = _add_up(partial), _add_up(rejected_partial)
+    return accepted, rejected
+
+
+@numba.njit(**_sum_options)
+def split(total, k, current, weight):
+    """One round of the path identity: add ``weight min(k, R)`` to ``total`` in place.
+
+    Returns the weight and the current target of the next round.
+    """
+    zero = current.dtype.type(0)
+    rows, vocab = current.shape
+    blocks = (vocab + _BLOCK - 1) // _BLOCK
+    partial = np.empty(blocks, current.dtype)
+    rest, after = np.empty_like(current), np.empty_like(weight)
+    for b in range(rows):
+        w = weight[b, 0]
+        for i in range(blocks):
+            left = zero
+            for x in range(i * _BLOCK, min((i + 1) * _BLOCK, vocab)):
+                emitted = min(k[b, x], current[b, x])
+                total[b, x] += w * emitted
+                rest[b, x] = current[b, x] - emitted
+                left += rest[b, x]
+            partial[i] = left
+        mass = _add_up(partial)
+        after[b, 0] = w * mass
+        for x in range(vocab):
+            rest[b, x] = rest[b, x] / mass if mass > 0 else current[b, x]
+    return after, rest
+
+
+@numba.njit(**_sum_options)
+def proportional_k(current, draft, tokens):
+    """GetProxy's k for one token a row: proportional redistribution, local budget, hole excluded."""
+    zero, one = current.dtype.type(0), current.dtype.type(1)
+    rows, vocab = current.shape
+    blocks = (vocab + _BLOCK - 1) // _BLOCK
+    clipped_partial, whole_partial = np.empty(blocks, current.dtype), np.empty(blocks, current.dtype)
+    k = np.empty_like(current)
+    for b in range(rows):
+        x0 = tokens[b]
+        R0, q0 = current[b, x0], draft[b, x0]
+        for i in range(blocks):
+            whole = zero
+            for x in range(i * _BLOCK, min((i + 1) * _BLOCK, vocab)):
+                whole += current[b, x] if x != x0 else zero
+            whole_partial[i] = whole
+        off = _add_up(whole_partial)
+        Z = min(abs(q0 - R0), off)
+        for i in range(blocks):
+            clipped = room = zero
+            for x in range(i * _BLOCK, min((i + 1) * _BLOCK, vocab)):
+                r = min(Z * draft[b, x], current[b, x]) if x != x0 else zero
+                free = current[b, x] - r if x != x0 else zero
+                clipped += r
+                room += free
+            clipped_partial[i], whole_partial[i] = clipped, room
+        delta, capacity = max(Z - _add_up(clipped_partial), zero), _add_up(whole_partial)
+        share = min(delta / capacity, one) if capacity > 0 else zero
+        for x in range(vocab):
+            r = min(Z * draft[b, x], current[b, x])
+            k[b, x] = current[b, x] - (r + share * (current[b, x] - r))
+        k[b, x0] = q0
+    return k
+
+
+@numba.njit(**_sum_options)
+def draw(draft, current, uniforms):
+    """Tokens by inversion from ``(q - R)_+``, or from q where that is empty; see `draw_candidates`."""
+    zero = draft.dtype.type(0)
+    rows, vocab = draft.shape
+    tokens = np.empty(rows, np.int64)
+    for b in range(rows):
+        total = zero
+        for x in range(vocab):
+            total += max(draft[b, x] - current[b, x], zero)
+        anything = total <= 0
+        if anything:
+            for x in range(vocab):
+                total += draft[b, x]
+        bar, seen, last = uniforms[b] * total, zero, 0
+        for x in range(vocab):
+            mass = draft[b, x] if anything else max(draft[b, x] - current[b, x], zero)
+            if mass > 0:
+                seen += mass
+                last = x
+                if seen > bar:
+                    break
+        tokens[b] = last
+    return tokens
+
+
+@numba.njit(**_sum_options)
+def divergences(marginal, target):
+    """(total variation, KL) by row in one pass; see `divergences.kl_terms`."""
+    rows, vocab = marginal.shape
+    blocks = (vocab + _BLOCK - 1) // _BLOCK
+    tv_partial, kl_partial = np.empty(blocks), np.empty(blocks)
+    tv, kl = np.empty(rows), np.empty(rows)
+    for b in range(rows):
+        for k in range(blocks):
+            distance = divergence = 0.0
+            for x in range(k * _BLOCK, min((k + 1) * _BLOCK, vocab)):
+                m, p = float(marginal[b, x]), float(target[b, x])
+                d = m - p
+                distance += abs(d)
+                if d == 0.0:
+                    continue
+                if p <= 0.0:
+                    divergence += np.inf
+                elif abs(d) < _SERIES * p:
+                    t = d / p
+                    divergence += d * t * (0.5 - t * (1 / 6 - t * (1 / 12 - t * (1 / 20 - t / 30))))
+                elif m <= 0.0:
+                    divergence += p
+                else:
+                    divergence += max(m * np.log(m / p) - d, 0.0)
+            tv_partial[k], kl_partial[k] = distance, divergence
+        tv[b], kl[b] = 0.5 * _add_up(tv_partial), _add_up(kl_partial)
+    return tv, kl

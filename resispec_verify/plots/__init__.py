@@ -1,0 +1,1 @@
+"""Figures: data in, matplotlib Figure out; no global state, no window, no file."""
