@@ -19,7 +19,7 @@ from resispec_verify.distributions import Pair
 from resispec_verify.evidence.enumeration import Budget, operational_marginals
 from resispec_verify.evidence.marginal import Marginals, estimated_acceptance, tv_interval
 from resispec_verify.evidence.path_identity import draw_candidates, path_identity
-from resispec_verify.kernels.divergences import distances, divergence_bounds
+from resispec_verify.kernels.divergences import distances, divergence_bounds, printed_kl
 from resispec_verify.kernels.transport import transport_limit
 from resispec_verify.rules import Rule
 from resispec_verify.verdict import Verdict, judge_all, overall
@@ -87,6 +87,7 @@ class Row:
     source: list[str] = field(default_factory=list)
     position: list[int] = field(default_factory=list)
     kl: list[float] = field(default_factory=list)
+    kl_printed: list[float] = field(default_factory=list)
     kl_low: list[float] = field(default_factory=list)
     kl_high: list[float] = field(default_factory=list)
     tv: list[float] = field(default_factory=list)
@@ -267,6 +268,8 @@ def _append(
 def _append_identity(
     row: Row, emitted: Any, target: Any, batch: list[int], limit: np.ndarray, backend: Backend
 ) -> None:
+    if emitted.dtype != array_namespace(emitted).float64:  # shows the noise of the working precision
+        row.kl_printed += backend.to_numpy(printed_kl(emitted, target)).astype(np.float64).tolist()
     emitted, target = _double(emitted), _double(target)
     tv, kl = (backend.to_numpy(v).tolist() for v in distances(emitted, target))
     row.position += batch

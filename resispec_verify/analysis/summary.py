@@ -63,6 +63,9 @@ def summarize(row: Row) -> dict[str, Any]:
     }
     if operational:
         result |= _operational_details(row)
+    elif row.kl_printed:
+        result["kl_as_printed_mean"] = _mean(row.kl_printed)
+        result["kl_as_printed_max"] = max(map(abs, row.kl_printed))
     return plain(result)
 
 

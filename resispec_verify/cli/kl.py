@@ -212,7 +212,7 @@ def _candidate_list(text: str | None, candidates: int) -> tuple[int, ...] | None
         raise InputError(f"--candidate-list must be token ids such as 5,17,3; got {text!r}") from None
     if len(tokens) < candidates or min(tokens) < 0:
         raise InputError(
-            f"--candidate-list has {len(tokens)} tokens; give at least {candidates} (--candidates), none negative"
+            f"--candidate-list has {len(tokens)} tokens; give at least {candidates}, none of them negative"
         )
     return tokens
 

@@ -67,7 +67,14 @@ def _remarks(rows: list[Row]) -> list[str]:
         if row.marginal == "operational":
             name = f"{label(row.rule)} (T = {row.temperature:g})"
             lines += [f"{name}: {text}" for text in _remarks_on(summarize(row))]
-    if lines or any(row.marginal == "operational" for row in rows):
+        elif row.kl_printed:
+            r = summarize(row)
+            lines.append(
+                f"{label(row.rule)} (T = {row.temperature:g}): Eq. 28 as printed, in float32: mean "
+                f"{r['kl_as_printed_mean']:.1e}, at most {r['kl_as_printed_max']:.1e} either way. That is "
+                "rounding, not evidence."
+            )
+    if any(row.marginal == "operational" for row in rows):
         lines.append("Verdicts are certified: derived rounding bounds plus the unexpanded mass.")
     return lines
 

@@ -330,8 +330,9 @@ def choose_thresholds(
         profile, paths = rejection_profile(order, depth, theta)
         spent += paths
         allowed = (gap - left) * (1.0 if depth == candidates - 1 else 0.5)
-        # What this depth costs is paid again in every later pass.
-        budget = (max_paths - spent - paths) / (2.0 if depth < candidates - 1 else 1.0)
+        # What a depth costs is paid again in every later pass: an equal part of the budget for each depth.
+        passes = candidates - depth
+        budget = (max_paths - spent - passes * paths) / passes**2
         theta[depth] = _threshold(profile, allowed, budget)
         left += float(profile[:, 0].sum()) if theta[depth] == np.inf else _mass_below(profile, theta[depth])
     return theta, spent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -31,7 +32,7 @@ def plot_marginals(rows: Sequence[Row]) -> Figure:
     figure = Figure(figsize=(11, 4.6), layout="constrained")
     distance, acceptance = figure.subplots(1, 2)
     for i, row in enumerate(rows):
-        style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
+        style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
         verdict = row.overall()
         assert verdict is not None
         _draw_distance(distance, row, f"{_name(row, rows)}: {verdict.value}", style)
@@ -49,7 +50,7 @@ def _name(row: Row, rows: Sequence[Row]) -> str:
     return name if row.dataset is None else f"{name}, {row.dataset}"
 
 
-def _draw_distance(axes: Axes, row: Row, text: str, style: dict[str, str]) -> None:
+def _draw_distance(axes: Axes, row: Row, text: str, style: dict[str, Any]) -> None:
     order = np.argsort(row.tv, kind="stable")
     x = np.arange(1, len(order) + 1)
     tv = np.maximum(np.asarray(row.tv)[order], FLOOR)

@@ -1,0 +1,71 @@
+"""Rewrite every command output shown in README.md and docs/*.md by running the command again.
+
+    python docs/regenerate.py [--check]
+
+A line ``<!-- output: ARGUMENTS -->`` before a fenced block names the arguments of ``resispec-verify`` that
+printed it. ``--check`` changes nothing and exits with 1 where a figure has changed; numbers below 1e-12 are
+rounding noise, differ between machines, and are not compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"(<!-- output: (?P<arguments>.+?) -->\n```\w*\n)(?P<text>.*?)(```\n)", re.DOTALL)
+NOISE = re.compile(r"\b\d(\.\d+)?e-(1[2-9]|[2-9]\d|\d{3})\b|\b0\b")
+
+
+def run(arguments: str) -> str:
+    """What the command prints on standard output, trailing blanks removed."""
+    from resispec_verify.cli import main
+
+    os.chdir(ROOT)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        main(shlex.split(arguments))
+    lines = [line.rstrip() for line in printed.getvalue().splitlines()]
+    return "\n".join(line for line in lines).strip("\n") + "\n"
+
+
+def comparable(text: str) -> str:
+    """The text with rounding noise masked and blanks squeezed."""
+    text = NOISE.sub("~", text)
+    return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip(" ─"))
+
+
+def stale(path: Path) -> list[str]:
+    """Arguments of the blocks in a file whose figures have changed."""
+    found = BLOCK.finditer(path.read_text(encoding="utf-8"))
+    return [
+        m["arguments"] for m in found if comparable(m["text"]) != comparable(run(m["arguments"]))
+    ]
+
+
+def pages() -> list[Path]:
+    """The files with outputs."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def main() -> int:
+    """Rewrite, or check."""
+    if "--check" in sys.argv:
+        changed = [f"{path.relative_to(ROOT)}: {arguments}" for path in pages() for arguments in stale(path)]
+        print("\n".join(changed) or "every output is current")
+        return 1 if changed else 0
+    for path in pages():
+        old = path.read_text(encoding="utf-8")
+        new = BLOCK.sub(lambda m: m[1] + run(m["arguments"]) + m[4], old)
+        if new != old:
+            path.write_text(new, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
