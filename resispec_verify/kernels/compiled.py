@@ -203,6 +203,20 @@ def draw(draft, current, uniforms):
     return tokens
 
 
+@numba.njit(inline="always")
+def _kl_term(m, p):
+    """``m log(m/p) - m + p``; see `divergences.kl_terms`."""
+    d = m - p
+    if d == 0.0:
+        return 0.0
+    if p <= 0.0:
+        return np.inf
+    if abs(d) < _SERIES * p:
+        t = d / p
+        return d * t * (0.5 - t * (1 / 6 - t * (1 / 12 - t * (1 / 20 - t / 30))))
+    return max(m * np.log(m / p) - d, 0.0) if m > 0.0 else p
+
+
 @numba.njit(**_sum_options)
 def divergences(marginal, target):
     """(total variation, KL) by row in one pass; see `divergences.kl_terms`."""
@@ -215,19 +229,53 @@ def divergences(marginal, target):
             distance = divergence = 0.0
             for x in range(k * _BLOCK, min((k + 1) * _BLOCK, vocab)):
                 m, p = float(marginal[b, x]), float(target[b, x])
-                d = m - p
-                distance += abs(d)
-                if d == 0.0:
-                    continue
-                if p <= 0.0:
-                    divergence += np.inf
-                elif abs(d) < _SERIES * p:
-                    t = d / p
-                    divergence += d * t * (0.5 - t * (1 / 6 - t * (1 / 12 - t * (1 / 20 - t / 30))))
-                elif m <= 0.0:
-                    divergence += p
-                else:
-                    divergence += max(m * np.log(m / p) - d, 0.0)
+                distance += abs(m - p)
+                divergence += _kl_term(m, p)
             tv_partial[k], kl_partial[k] = distance, divergence
         tv[b], kl[b] = 0.5 * _add_up(tv_partial), _add_up(kl_partial)
     return tv, kl
+
+
+@numba.njit(**_sum_options)
+def _fill_level(placed, target, allowed, gap):
+    """The level ``l`` with ``sum (l target - placed)_+ = gap`` over allowed tokens; see `divergences`."""
+    level = np.inf
+    while True:
+        room = held = 0.0
+        for x in range(placed.shape[0]):
+            if allowed[x] and target[x] > 0.0 and placed[x] < level * target[x]:
+                room += target[x]
+                held += placed[x]
+        new = (gap + held) / room if room > 0.0 else 0.0
+        if not new < level:
+            return level
+        level = new
+
+
+@numba.njit(**_sum_options)
+def kl_bounds(placed, target, gap, allowed):
+    """Bounds on KL by row; see `divergences.divergence_bounds`."""
+    rows, vocab = placed.shape
+    blocks = (vocab + _BLOCK - 1) // _BLOCK
+    base_partial, low_partial = np.empty(blocks), np.empty(blocks)
+    low, high = np.empty(rows), np.empty(rows)
+    for b in range(rows):
+        g, worst, inside = gap[b], -np.inf, False
+        level = _fill_level(placed[b], target[b], allowed[b], g) if g > 0.0 else 0.0
+        # A token lifted to the level contributes p (l log l - l + 1).
+        lifted = _kl_term(level, 1.0) if level < np.inf else 0.0
+        for k in range(blocks):
+            base = filled = 0.0
+            for x in range(k * _BLOCK, min((k + 1) * _BLOCK, vocab)):
+                m, p = placed[b, x], target[b, x]
+                term = _kl_term(m, p)
+                base += term
+                filled += p * lifted if allowed[b, x] and m < level * p else term
+                if g > 0.0 and allowed[b, x]:
+                    inside = inside or p > 0.0
+                    worst = max(worst, np.inf if p <= 0.0 else _kl_term(m + g, p) - term)
+            base_partial[k], low_partial[k] = base, filled
+        start = _add_up(base_partial)
+        high[b] = start + worst if g > 0.0 else start
+        low[b] = start if g <= 0.0 else (min(_add_up(low_partial), high[b]) if inside else np.inf)
+    return low, high

@@ -108,6 +108,8 @@ def divergence_bounds(placed: Any, target: Any, gap: Any, allowed: Any) -> Bound
     xp = array_namespace(placed, target, gap)
     excess = placed_excess(placed, target)
     tv_high = xp.clip(excess + gap, None, 1.0)
+    if compiled.compilable(placed, target):
+        return Bounds(excess, tv_high, *compiled.kl_bounds(placed, target, gap, allowed))
     terms = kl_terms(placed, target)
     base = xp.sum(terms, axis=-1)
     g = gap[..., None]
