@@ -1,0 +1,74 @@
+"""The documentation: its Python blocks run, and its option tables list what the command line has."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks():
+    for page in PAGES:
+        for number, code in enumerate(BLOCK.findall(page.read_text(encoding="utf-8"))):
+            yield pytest.param(code, id=f"{page.stem}-{number}")
+
+
+@pytest.mark.parametrize("code", list(blocks()))
+def test_python_blocks_run(code, tmp_path, monkeypatch):
+    first = code.splitlines()[0]
+    assert first.startswith("# tested"), "begin the block with '# tested', or make it ```text"
+    for module in first.removeprefix("# tested").removeprefix(":").split():
+        pytest.importorskip(module, reason=f"the block needs {module}")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "<docs>", "exec"), {"__name__": "docs"})
+
+
+@pytest.mark.parametrize("command", ["kl", "inspect", "rules"])
+def test_usage_names_every_option(command):
+    shown = subprocess.run(
+        [sys.executable, "-m", "resispec_verify", command, "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        timeout=60,
+    ).stdout
+    options = set(re.findall(r"--[a-z][a-z-]*", shown)) - {"--help", "--paths"}
+    options = {name for name in options if not name.startswith("--empty-")}
+    usage = (DOCS / "usage.md").read_text(encoding="utf-8")
+    assert options
+    assert [name for name in sorted(options) if name not in usage] == []
+
+
+def test_usage_names_only_options_and_rules_that_exist():
+    import inspect
+
+    from resispec_verify.cli.inspect import inspect as inspect_command
+    from resispec_verify.cli.kl import kl
+    from resispec_verify.cli.rules import rules
+    from resispec_verify.rules import make_rule
+
+    known = {"--help"}
+    for command in (kl, inspect_command, rules):
+        known |= {f"--{name.replace('_', '-')}" for name in inspect.signature(command).parameters}
+    text = "".join((DOCS / f"{page}.md").read_text(encoding="utf-8") for page in ("index", "usage", "dumps"))
+    text = text.replace("<!--", "").replace("-->", "")
+    assert sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) - known) == []
+    for name in re.findall(r"--rule ([a-z]\S*)", text):
+        make_rule(name.strip("`,;"))  # raises on an unknown name
+
+
+def test_api_page_lists_every_public_name():
+    import resispec_verify
+
+    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    missing = [
+        n for n in resispec_verify.__all__ if n != "__version__" and f"resispec_verify.{n}\n" not in text
+    ]
+    assert missing == []
