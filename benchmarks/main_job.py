@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -138,6 +139,7 @@ def main() -> None:
     parser.add_argument("--positions", default=16, type=int, help="rows for ResiSpec's paths")
     parser.add_argument("--temperature", nargs="+", default=[1.0], type=float)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--markdown", type=Path, help="write the table of docs/performance.md here")
     arguments = parser.parse_args()
     get_backend("numpy")
     shaped_marginal(ratio_order(np.array([0.5, 0.5]), np.array([0.9, 0.1])), 3, 1e-3, 1e6)  # compile
@@ -153,9 +155,72 @@ def main() -> None:
         ]
         results.append(entry)
         print(json.dumps(entry, indent=2))
-    machine = {"cpus": os.cpu_count(), "machine": platform.machine(), "numpy": np.__version__}
+    machine = {
+        "cpus": os.cpu_count(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
     if arguments.json:
         arguments.json.write_text(json.dumps({"machine": machine, "results": results}, indent=2) + "\n")
+    if arguments.markdown:
+        arguments.markdown.write_text(markdown(machine, results, sys.argv[1:]))
+
+
+def markdown(machine: dict[str, object], results: list[dict], arguments: list[str]) -> str:
+    """The performance page."""
+    kept = [a for i, a in enumerate(arguments) if "--markdown" not in (a, *arguments[max(i - 1, 0) : i])]
+    command = " ".join(["python benchmarks/main_job.py", *(Path(a).name if "/" in a else a for a in kept)])
+    rows = []
+    for r in results:
+        free = r["token_free"]
+        what = f"{r['dump']} ({r['positions']} positions, V = {r['vocab']})"
+        rows += [
+            (what, "token-free rounds (SpecInfer n = 3) and path identities / softmax of both", 4,
+             f"{free['rounds_over_softmax']:.1f}", ""),
+            (what, "divergences and limit / argsort(p/q)", 2,
+             f"{free['divergences_and_limit_over_argsort']:.1f}", ""),
+        ]  # fmt: skip
+        for paths in r["resispec"]:
+            where = f"{what}, T = {paths['temperature']:g}"
+            for key, text, goal in PATH_ROWS:
+                rows.append(
+                    (where, f"ResiSpec {text} / argsort(p/q)", goal, f"{paths[key + '_ratio_median']:.1f}",
+                     f"{paths[key + '_ratio_max']:.0f}")
+                )  # fmt: skip
+            within = f"{paths['n3_rows_within_1e-3']} of {paths['rows']} rows"
+            rows.append((where, "ResiSpec n = 3: gap within 1e-3 in 5e7 paths", "", within, ""))
+    lines = [f"| {' | '.join(map(str, row))} |" for row in rows]
+    return PAGE.format(
+        command=command,
+        machine=", ".join(f"{key} {value}" for key, value in machine.items()),
+        rows="\n".join(lines),
+    )
+
+
+PATH_ROWS = (
+    ("n1", "n = 1", 4),
+    ("n2_gap_zero", "n = 2, gap 0", 300),
+    ("n3_gap_1e-3", "n = 3, gap 1e-3", 400),
+)
+PAGE = """\
+# What it costs
+
+Times depend on the machine and its load; ratios hardly do. Each row is the median of one cost over another, timed in
+turn in the same run; the last column is the slowest row of the dump (`inf`: over 3e8 paths, not run). Regenerate with
+
+    {command} --markdown docs/performance.md
+
+Machine: {machine}. Nothing here has been run on a GPU.
+
+| dump | ratio | goal at most | median | slowest row |
+| --- | --- | --- | --- | --- |
+{rows}
+
+ResiSpec's cost varies by orders of magnitude between positions: it is the number of pairs of tokens that can be
+rejected one after the other, large where target and draft are both nearly flat. `--max-expansions` bounds the work, and
+the certified gap says what was left out.
+"""
 
 
 if __name__ == "__main__":

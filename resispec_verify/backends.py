@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from array_api_compat import is_cupy_array, is_torch_array
 
 from resispec_verify.errors import InputError
 
-__all__ = ["BACKENDS", "Backend", "get_backend"]
+__all__ = ["BACKENDS", "Backend", "get_backend", "to_numpy"]
 
 BACKENDS = ("auto", "numpy", "torch", "cupy")
 
@@ -34,13 +35,16 @@ class Backend:
             array = array.copy()
         return self.xp.asarray(array, device=self.device)
 
-    def to_numpy(self, array: Any) -> np.ndarray:
-        """Bring an array of this backend back to NumPy."""
-        if isinstance(array, np.ndarray):
-            return array
-        if self.name == "cupy":
-            return array.get()
-        return np.from_dlpack(array)
+
+def to_numpy(array: Any) -> np.ndarray:
+    """Bring an array of any backend to NumPy; a copy only where it must be."""
+    if isinstance(array, np.ndarray):
+        return array
+    if is_cupy_array(array):
+        return array.get()
+    if is_torch_array(array):
+        return array.detach().cpu().numpy()
+    return np.asarray(array)
 
 
 def get_backend(name: str = "auto") -> Backend:

@@ -134,8 +134,17 @@ def pair_from_probabilities(target: Any, draft: Any, proposal: Any = None) -> Pa
     return Pair(target, draft, proposal)
 
 
-def check_probabilities(rows: np.ndarray, name: str, tolerance: float, first_position: int = 0) -> None:
-    """Raise `InputError` unless every row ``(..., V)`` is a distribution within ``tolerance``."""
+def check_probabilities(
+    rows: np.ndarray, name: str, tolerance: float, first_position: int | None = None
+) -> None:
+    """Raise `InputError` unless every row ``(..., V)`` is a distribution within ``tolerance``.
+
+    Errors name the position, counted from ``first_position``, where there is one.
+    """
+
+    def where(i: int) -> str:
+        return name if first_position is None else f"{name}, position {first_position + i}"
+
     if rows.ndim == 0 or rows.shape[-1] == 0:
         raise InputError(f"{name} has no tokens; give at least one probability")
     flat = rows.reshape(-1, rows.shape[-1])
@@ -144,7 +153,7 @@ def check_probabilities(rows: np.ndarray, name: str, tolerance: float, first_pos
         i = int(np.argmax(bad))
         x = int(np.argmax(~(np.isfinite(flat[i]) & (flat[i] >= 0))))
         raise InputError(
-            f"{name}, position {first_position + i}: token {x} has probability {flat[i, x]:g}; "
+            f"{where(i)}: token {x} has probability {flat[i, x]:g}; "
             "probabilities must be finite and non-negative"
         )
     sums = flat.sum(axis=-1, dtype=np.float64)
@@ -152,6 +161,6 @@ def check_probabilities(rows: np.ndarray, name: str, tolerance: float, first_pos
     if off.any():
         i = int(np.argmax(off))
         raise InputError(
-            f"{name}, position {first_position + i}: probabilities sum to {sums[i]:.12g}, not 1 "
-            f"(tolerance {tolerance:g}); they are never renormalised"
+            f"{where(i)}: probabilities sum to {sums[i]:.12g}, not 1 "
+            f"(tolerance {tolerance:g}); give rows that do"
         )

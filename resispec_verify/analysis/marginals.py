@@ -6,7 +6,7 @@ Only numbers by position are kept, so memory does not grow with a dump beyond a 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-from resispec_verify.backends import Backend
+from resispec_verify.backends import Backend, to_numpy
 from resispec_verify.distributions import Pair
 from resispec_verify.evidence.enumeration import Budget, operational_marginals
 from resispec_verify.evidence.marginal import Marginals, estimated_acceptance, tv_interval
 from resispec_verify.evidence.path_identity import draw_candidates, path_identity
 from resispec_verify.kernels.divergences import distances, divergence_bounds, printed_kl
 from resispec_verify.kernels.transport import transport_limit
-from resispec_verify.rules import Rule
+from resispec_verify.rules import ResiSpec, Rule
 from resispec_verify.verdict import Verdict, judge_all, overall
 
 __all__ = ["Clock", "Evaluation", "Row", "evaluate"]
@@ -105,6 +105,16 @@ class Row:
     off_support_token: list[int] = field(default_factory=list)
     never_emitted: list[float] = field(default_factory=list)
     never_emitted_tokens: list[list[int]] = field(default_factory=list)
+    capped: int = 0  # budgets cut to what was left off the rejected token, in the path identity
+    proxy_excess: float = 0.0  # largest |sum k - 1| there
+
+    def extend(self, other: Row) -> None:
+        """Append the positions of the same row of another dump."""
+        for name, values in vars(other).items():
+            if isinstance(values, list):
+                getattr(self, name).extend(values)
+        self.capped += other.capped
+        self.proxy_excess = max(self.proxy_excess, other.proxy_excess)
 
     def overall(self) -> Verdict | None:
         """The verdict over all positions; None for the path identity, which decides nothing."""
@@ -148,7 +158,7 @@ def evaluate(
         for rule in evaluation.rules:
             n = _count(rule, evaluation)
             if n not in limits:
-                limits[n] = backend.to_numpy(transport_limit(pair.target, pair.drawn_from, n))
+                limits[n] = to_numpy(transport_limit(pair.target, pair.drawn_from, n))
     for rule in evaluation.rules:
         n = _count(rule, evaluation)
         common = {"rule": rule, "temperature": temperature, "candidates": n, "dataset": dataset}
@@ -159,16 +169,18 @@ def evaluate(
                 )
             row = rows.setdefault((label(rule), "operational"), Row(marginal="operational", **common))
             with clock("divergences"):
-                _append(row, marginals, pair.target, batch, limits[n], backend)
+                _append(row, marginals, pair.target, batch, limits[n])
                 row.source += [source] * len(batch)
         if evaluation.identity:
+            row = rows.get((label(rule), "path-identity")) or Row(marginal="path-identity", **common)
             with clock("rounds"):
-                emitted = _identity(rule, pair, n, evaluation, batch, candidates, backend)
+                watch = _watched(rule, row)
+                emitted = _identity(rule, pair, n, evaluation, batch, candidates, backend, watch)
             if emitted is None:
                 continue
-            row = rows.setdefault((label(rule), "path-identity"), Row(marginal="path-identity", **common))
+            rows[label(rule), "path-identity"] = row
             with clock("divergences"):
-                _append_identity(row, emitted, pair.target, batch, limits[n], backend)
+                _append_identity(row, emitted, pair.target, batch, limits[n])
                 row.source += [source] * len(batch)
 
 
@@ -195,6 +207,7 @@ def _identity(
     batch: list[int],
     logged: np.ndarray | None,
     backend: Backend,
+    watch: Callable[[Any, Any, Any], Any] | None,
 ) -> Any:
     """Path identity of one candidate list a position; None where the rule has no proxy."""
     xp = array_namespace(pair.target)
@@ -208,21 +221,33 @@ def _identity(
         # One stream a position, so that neither the batch size nor --positions changes the draws.
         uniforms = np.stack([np.random.default_rng((evaluation.seed, i)).random(n) for i in batch])
         chosen = draw_candidates(pair.draft, n, uniforms)
-    probe = rule.proxy(
-        pair.target[:1, :], pair.draft[:1, :], xp.zeros(1, dtype=xp.int64, device=pair.target.device)
-    )
-    if probe is None:
+    tokens = xp.zeros(1, dtype=xp.int64, device=pair.target.device)
+    if rule.proxy(pair.target[:1, :], pair.draft[:1, :], tokens) is None:
         return None
-    return path_identity(pair.target, pair.draft, rule.proxy, chosen, n)
+    return path_identity(pair.target, pair.draft, watch or rule.proxy, chosen, n)
 
 
-def _append(
-    row: Row, marginals: Marginals, target: Any, batch: list[int], limit: np.ndarray, backend: Backend
-) -> None:
+def _watched(rule: Rule, row: Row) -> Callable[[Any, Any, Any], Any] | None:
+    """The rule's proxy, noting capped budgets and proxies that miss the sum 1; None where none does."""
+    if not isinstance(rule, ResiSpec) or rule == ResiSpec():
+        return None
+
+    def proxy(current: Any, draft: Any, token: Any) -> Any:
+        parts = rule.proxy_parts(current, draft, token)
+        xp = array_namespace(current)
+        row.capped += int(xp.sum(xp.astype(parts.capped, xp.int64)))
+        excess = float(xp.max(xp.abs(xp.sum(parts.k, axis=-1) - 1.0)))
+        row.proxy_excess = max(row.proxy_excess, excess)
+        return parts.k
+
+    return proxy
+
+
+def _append(row: Row, marginals: Marginals, target: Any, batch: list[int], limit: np.ndarray) -> None:
     xp = array_namespace(target)
 
     def host(values: Any) -> np.ndarray:
-        return backend.to_numpy(values).astype(np.float64)
+        return to_numpy(values).astype(np.float64)
 
     # Divergences are summed in float64 whatever the working precision of the rounds.
     placed, goal = _double(marginals.placed), _double(target)
@@ -240,6 +265,7 @@ def _append(
     else:
         tv, kl = (host(v) for v in distances(placed, goal))
         kl_low = kl_high = kl
+        tv_low = tv_high = tv
     off = xp.where(goal > 0, 0.0, placed)
     silent = (goal > 0) & (placed == 0) & (marginals.gap == 0)[:, None]
     acceptance, unexpanded = host(marginals.acceptance), host(marginals.unexpanded)
@@ -259,19 +285,17 @@ def _append(
     row.expansions += marginals.expansions
     row.exhausted += marginals.exhausted
     row.off_support += host(xp.sum(off, axis=-1)).tolist()
-    row.off_support_token += backend.to_numpy(xp.argmax(off, axis=-1)).tolist()
+    row.off_support_token += to_numpy(xp.argmax(off, axis=-1)).tolist()
     row.never_emitted += host(xp.sum(xp.where(silent, goal, 0.0), axis=-1)).tolist()
-    silent_rows = backend.to_numpy(silent)
+    silent_rows = to_numpy(silent)
     row.never_emitted_tokens += [np.flatnonzero(s)[:10].tolist() for s in silent_rows]
 
 
-def _append_identity(
-    row: Row, emitted: Any, target: Any, batch: list[int], limit: np.ndarray, backend: Backend
-) -> None:
+def _append_identity(row: Row, emitted: Any, target: Any, batch: list[int], limit: np.ndarray) -> None:
     if emitted.dtype != array_namespace(emitted).float64:  # shows the noise of the working precision
-        row.kl_printed += backend.to_numpy(printed_kl(emitted, target)).astype(np.float64).tolist()
+        row.kl_printed += to_numpy(printed_kl(emitted, target)).astype(np.float64).tolist()
     emitted, target = _double(emitted), _double(target)
-    tv, kl = (backend.to_numpy(v).tolist() for v in distances(emitted, target))
+    tv, kl = (to_numpy(v).tolist() for v in distances(emitted, target))
     row.position += batch
     row.kl += kl
     row.kl_low += kl

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from resispec_verify.analysis.marginals import Clock, Evaluation, Row, evaluate
-from resispec_verify.backends import Backend
+from resispec_verify.backends import Backend, to_numpy
 from resispec_verify.distributions import (
     LOGGED_SUM_TOLERANCE,
     Pair,
@@ -20,7 +20,7 @@ from resispec_verify.distributions import (
 from resispec_verify.dumps import Batch, FlatDump, looks_like_probabilities
 from resispec_verify.errors import InputError
 
-__all__ = ["Reading", "evaluate_dump", "input_kind"]
+__all__ = ["Reading", "Table", "evaluate_dump", "input_kind", "pool"]
 
 # Elements of one float64 batch (positions x vocab): 8 MiB an array.
 _BATCH_ELEMENTS = 1 << 20
@@ -32,8 +32,8 @@ class Reading:
 
     Attributes
     ----------
-    samplings : tuple of Sampling
-        One table each.
+    samplings : tuple of Sampling or None
+        One table each. None: what the dump states, or else temperature 1 without filters.
     proposal_sampling : callable
         Maps the declared sampling to the one candidates are really drawn with.
     kind : {"logits", "probabilities", "log-probabilities"} or None
@@ -45,13 +45,28 @@ class Reading:
         Positions at a time.
     """
 
-    samplings: tuple[Sampling, ...]
+    samplings: tuple[Sampling, ...] | None = None
     proposal_sampling: Callable[[Sampling], Sampling | None] = lambda sampling: None
     kind: str | None = None
     precision: str = "float64"
     start: int | None = None
     stop: int | None = None
     batch: int | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """What one dump gave.
+
+    Attributes
+    ----------
+    rows : list of Row
+    padding : list of float
+        Where vocabularies were padded: the wider model's mass on the padded tokens, by position.
+    """
+
+    rows: list[Row]
+    padding: list[float]
 
 
 def input_kind(dump: FlatDump, kind: str | None) -> str:
@@ -80,8 +95,8 @@ def evaluate_dump(
     backend: Backend,
     clock: Clock,
     advance: Callable[[int], Any] = lambda done: None,
-) -> list[Row]:
-    """Rows of one dump; positions stream through in batches.
+) -> Table:
+    """Evaluate one dump; positions stream through in batches.
 
     Parameters
     ----------
@@ -96,30 +111,70 @@ def evaluate_dump(
     start, stop = _range(dump, reading)
     with clock("load"):
         kind = input_kind(dump, reading.kind)
+    logged = None if evaluation.candidate_list or not evaluation.identity else dump.candidates
+    if logged is not None and logged.shape[1] < evaluation.candidates:
+        raise InputError(
+            f"{dump.path}: candidates has {logged.shape[1]} a position, fewer than the "
+            f"{evaluation.candidates} to verify; lower --candidates or give --candidate-list"
+        )
     size = reading.batch or max(2, min(64, _BATCH_ELEMENTS // dump.vocab))
-    tables: list[dict[tuple[str, str], Row]] = [{} for _ in reading.samplings]
+    tables: dict[tuple[Any, ...], dict[tuple[str, str], Row]] = {}
+    padding: list[float] = []
     for first in range(start, stop, size):
         last = min(first + size, stop)
         with clock("load"):
             batch = dump.batch(first, last)
-        logged = None if dump.candidates is None else np.asarray(dump.candidates)[first:last]
-        for sampling, rows in zip(reading.samplings, tables, strict=True):
-            with clock("softmax"):
-                pair = _pair(dump, batch, kind, sampling, reading, backend, first)
-            evaluate(
-                pair,
-                evaluation,
-                rows,
-                positions=range(first, last),
-                backend=backend,
-                clock=clock,
-                candidates=logged,
-                temperature=sampling.temperature,
-                dataset=dump.dataset if isinstance(dump.dataset, str) else None,
-                source=str(dump.path),
-            )
+            if kind != "logits":
+                batch = _from_probabilities(dump, batch, kind, first)
+        for members, dataset, samplings in _groups(dump, reading, first, last):
+            part = _take(batch, members - first)
+            for sampling in samplings:
+                with clock("softmax"):
+                    pair = _pair(part, sampling, reading, backend)
+                if dump.pad:
+                    on_padding = pair.target[:, min(dump.pad) :] + pair.draft[:, min(dump.pad) :]
+                    padding += to_numpy(backend.xp.sum(on_padding, axis=-1)).tolist()
+                evaluate(
+                    pair,
+                    evaluation,
+                    tables.setdefault((dataset, sampling), {}),
+                    positions=members.tolist(),
+                    backend=backend,
+                    clock=clock,
+                    candidates=None if logged is None else logged[members],
+                    temperature=sampling.temperature,
+                    dataset=dataset,
+                    source=str(dump.path),
+                )
         advance(last - first)
-    return [row for rows in tables for row in rows.values()]
+    return Table([row for rows in tables.values() for row in rows.values()], padding)
+
+
+def _groups(
+    dump: FlatDump, reading: Reading, first: int, last: int
+) -> list[tuple[np.ndarray, str | None, tuple[Sampling, ...]]]:
+    """Positions ``first..last - 1`` by dataset and stated sampling, in order of first appearance."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for i in range(first, last):
+        dataset = dump.dataset[i] if isinstance(dump.dataset, tuple) else dump.dataset
+        groups.setdefault((dataset, reading.samplings or (_stated(dump, i),)), []).append(i)
+    return [(np.asarray(members), *key) for key, members in groups.items()]
+
+
+def _stated(dump: FlatDump, position: int) -> Sampling:
+    """The sampling that the dump states for a position; temperature 1 where it states none."""
+    stated = dump.sampling[position] if isinstance(dump.sampling, tuple) else (dump.sampling or {})
+    try:
+        return Sampling(**stated)
+    except InputError as error:
+        raise InputError(f"{dump.path}: meta['sampling'], position {position}: {error}") from None
+
+
+def _take(batch: Batch, rows: np.ndarray) -> Batch:
+    if len(rows) == len(batch.target):
+        return batch
+    proposal = None if batch.proposal is None else batch.proposal[rows]
+    return Batch(batch.target[rows], batch.draft[rows], proposal)
 
 
 def _range(dump: FlatDump, reading: Reading) -> tuple[int, int]:
@@ -133,45 +188,39 @@ def _range(dump: FlatDump, reading: Reading) -> tuple[int, int]:
     return start, stop
 
 
-def _pair(
-    dump: FlatDump,
-    batch: Batch,
-    kind: str,
-    sampling: Sampling,
-    reading: Reading,
-    backend: Backend,
-    first: int,
-) -> Pair:
-    dtype = getattr(backend.xp, reading.precision)
-    rows = [batch.target, batch.draft, batch.proposal]
-    if kind == "probabilities":
-        for name, values in zip(("target_logits", "draft_logits", "proposal_logits"), rows, strict=True):
-            if values is not None:
-                check_probabilities(
-                    np.asarray(values, np.float64), f"{dump.path}: {name}", LOGGED_SUM_TOLERANCE, first
-                )
-        with np.errstate(divide="ignore"):
-            rows = [None if v is None else np.log(np.asarray(v, np.float64)) for v in rows]
-    target, draft, proposal = (None if v is None else backend.asarray(v) for v in rows)
+def _from_probabilities(dump: FlatDump, batch: Batch, kind: str, first: int) -> Batch:
+    """Logits of rows that are probabilities or their logarithms, checked to sum to 1."""
+
+    def logits(name: str, values: np.ndarray) -> np.ndarray:
+        with np.errstate(divide="ignore", over="ignore"):
+            values = np.asarray(values, np.float64)
+            plain = values if kind == "probabilities" else np.exp(values)
+            check_probabilities(plain, f"{dump.path}: {name}", LOGGED_SUM_TOLERANCE, first)
+            return np.log(plain) if kind == "probabilities" else values
+
+    target, draft = logits(dump.keys[0], batch.target), logits(dump.keys[1], batch.draft)
+    return Batch(target, draft, None if batch.proposal is None else logits(dump.keys[2], batch.proposal))
+
+
+def _pair(batch: Batch, sampling: Sampling, reading: Reading, backend: Backend) -> Pair:
+    target, draft, proposal = (None if v is None else backend.asarray(v) for v in batch)
     return pair_from_logits(
         target,
         draft,
         sampling=sampling,
-        dtype=dtype,
+        dtype=getattr(backend.xp, reading.precision),
         proposal=proposal,
         proposal_sampling=reading.proposal_sampling(sampling),
     )
 
 
-def pool(tables: Sequence[list[Row]]) -> list[Row]:
+def pool(tables: Sequence[Table]) -> list[Row]:
     """Join the rows of several dumps; those that carry a dataset stay apart."""
     joined: dict[tuple[Any, ...], Row] = {}
-    for row in (row for table in tables for row in table):
+    for row in (row for table in tables for row in table.rows):
         key = (row.dataset, row.rule, row.marginal, row.temperature, row.candidates)
         if key not in joined:
             joined[key] = row
             continue
-        for name, values in vars(row).items():
-            if isinstance(values, list):
-                getattr(joined[key], name).extend(values)
+        joined[key].extend(row)
     return list(joined.values())

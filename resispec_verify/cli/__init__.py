@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -28,35 +29,52 @@ def _app() -> Any:
         help_epilogue="Exit status: 0 ran; 1 a demand (--require-exact, --max-tv) was not met; 2 bad input.",
         version=__version__,
         help_format="plaintext",
+        suppress_keyboard_interrupt=False,
     )
     for command in (kl, inspect, rules):
         app.command(command)
     return app
 
 
-def _one_line(error: Exception) -> str:
-    """A cyclopts error as one line with the remedy."""
+def _fail(message: str) -> int:
+    print(f"{PROGRAM}: error: {message}", file=sys.stderr)
+    return 2
+
+
+def _usage(error: Exception, tokens: list[str]) -> str:
+    """A usage error as one line with the remedy."""
     text = " ".join(str(error).split())
-    return f"{text} See '{PROGRAM} --help'." if "--help" not in text else text
+    command = next((token for token in tokens if not token.startswith("-")), "")
+    helped = f"{command} --help" if command in ("kl", "inspect", "rules") else "--help"
+    return text if "--help" in text else f"{text} See '{PROGRAM} {helped}'."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     import cyclopts
 
+    from resispec_verify.cli.parameters import utf8_or_escaped
+
+    utf8_or_escaped()
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     try:
         status = _app()(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
     except InputError as error:
-        print(f"{PROGRAM}: error: {error}", file=sys.stderr)
-        return 2
+        return _fail(str(error))
     except cyclopts.CycloptsError as error:
-        print(f"{PROGRAM}: error: {_one_line(error)}", file=sys.stderr)
-        return 2
+        # A converter's own message is wrapped; it is the better one.
+        inner = error.__cause__ if isinstance(error.__cause__, InputError) else None
+        return _fail(str(inner) if inner else _usage(error, tokens))
     except KeyboardInterrupt:
         print(f"{PROGRAM}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output went away, `| head` say; nothing is wrong
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a full disk, say: what was asked for could not be written
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror or error}; make room or choose another place")
     return status if isinstance(status, int) else 0

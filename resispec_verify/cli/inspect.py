@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import Parameter
-
-from resispec_verify.cli.output import check_writable, print_lines, table_console, write_json
+from resispec_verify.cli.output import check_writable, print_lines, printable, table_console, write_json
+from resispec_verify.cli.parameters import File, Files, Flag
 from resispec_verify.errors import InputError
 
 __all__ = ["inspect"]
 
 
 def inspect(
-    paths: Annotated[list[Path], Parameter(consume_multiple=True)],
+    paths: Files,
     *,
-    pad_vocab: Annotated[bool, Parameter(negative=())] = False,
-    json: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
+    pad_vocab: Flag = False,
+    json: File | None = None,
 ) -> int:
     """What a dump holds: kind, keys, shapes, dtypes, positions, and problems in its rows.
 
@@ -33,7 +31,9 @@ def inspect(
     """
     from resispec_verify.analysis.inspection import inspect_dump
 
-    check_writable(json)
+    if not paths:
+        raise InputError("nothing to inspect: give one or more dumps")
+    check_writable(json, inputs=paths)
     console = table_console(json)
     results, failures = [], []
     for path in paths:
@@ -53,13 +53,16 @@ def inspect(
 def _print(result: dict[str, Any], console: Any) -> None:
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=f"{result['path']}: {result['kind']} dump", title_justify="left", box=box.SIMPLE_HEAD)
+    console.print(Text(f"{result['path']}: {result['kind']} dump"), soft_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("key", "type", "shape", "dtype", "used as"):
-        table.add_column(heading, no_wrap=True)
+        table.add_column(heading, overflow="fold")
     for entry in result["keys"]:
         shape = "" if entry["shape"] is None else str(entry["shape"])
-        table.add_row(entry["key"], entry["type"], shape, entry["dtype"] or "", entry["used_as"] or "")
+        cells = (printable(entry["key"]), entry["type"], shape, entry["dtype"] or "", entry["used_as"] or "")
+        table.add_row(*map(Text, cells))
     console.print(table)
     lines = []
     if result["positions"] is not None:

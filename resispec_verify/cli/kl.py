@@ -2,63 +2,67 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from cyclopts import Parameter
-
-from resispec_verify.cli.kl_table import print_table
+from resispec_verify.cli.kl_settings import (
+    check_demands,
+    check_plot,
+    check_tokens,
+    make_evaluation,
+    make_reading,
+)
 from resispec_verify.cli.output import check_writable, table_console, write_csv, write_json
+from resispec_verify.cli.parameters import Count, File, Files, Flag, Names, Number, Numbers, Text
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
     from resispec_verify.analysis.marginals import Clock, Evaluation, Row
-    from resispec_verify.analysis.over_dumps import Reading
+    from resispec_verify.analysis.over_dumps import Reading, Table
     from resispec_verify.backends import Backend
+    from resispec_verify.dumps import FlatDump
 
 __all__ = ["kl"]
-
-Number = Annotated[float | None, Parameter(allow_leading_hyphen=True)]
-Count = Annotated[int | None, Parameter(allow_leading_hyphen=True)]
 
 
 def kl(
     *,
-    logits: Annotated[list[Path] | None, Parameter(consume_multiple=True)] = None,
-    target: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
-    draft: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
-    rule: Annotated[list[str] | None, Parameter(negative=())] = None,
-    candidates: Annotated[int, Parameter(allow_leading_hyphen=True)] = 3,
-    temperature: Annotated[list[float] | None, Parameter(allow_leading_hyphen=True, negative=())] = None,
-    top_k: Count = None,
-    top_p: Number = None,
-    min_p: Number = None,
-    proposal_temperature: Number = None,
-    proposal_top_k: Count = None,
-    proposal_top_p: Number = None,
+    logits: Files | None = None,
+    target: Text | None = None,
+    draft: Text | None = None,
+    rule: Names | None = None,
+    candidates: Count = 3,
+    temperature: Numbers | None = None,
+    top_k: Count | None = None,
+    top_p: Number | None = None,
+    min_p: Number | None = None,
+    proposal_temperature: Number | None = None,
+    proposal_top_k: Count | None = None,
+    proposal_top_p: Number | None = None,
     marginal: Literal["operational", "path-identity", "both"] = "both",
     redistribution: Literal["proportional", "water-filling"] = "proportional",
     budget: Literal["local", "floor"] = "local",
     hole: Literal["excluded", "literal"] = "excluded",
-    gap: Number = None,
-    max_expansions: Number = None,
+    gap: Number | None = None,
+    max_expansions: Number | None = None,
     backend: Literal["auto", "numpy", "torch", "cupy"] = "auto",
     precision: Literal["float64", "float32"] = "float64",
     input: Literal["logits", "probabilities", "log-probabilities"] | None = None,
-    positions: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
-    batch: Count = None,
-    candidate_list: str | None = None,
-    seed: int = 0,
-    pad_vocab: Annotated[bool, Parameter(negative=())] = False,
-    json: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
-    csv: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
-    plot: Path | None = None,
-    require_exact: Annotated[bool, Parameter(negative=())] = False,
-    max_tv: Number = None,
+    positions: Text | None = None,
+    batch: Count | None = None,
+    candidate_list: Text | None = None,
+    seed: Count = 0,
+    pad_vocab: Flag = False,
+    json: File | None = None,
+    csv: File | None = None,
+    plot: File | None = None,
+    require_exact: Flag = False,
+    max_tv: Number | None = None,
 ) -> int:
     """What each rule really emits, how far that is from the target, and whether it is exact.
 
@@ -75,7 +79,7 @@ def kl(
     candidates
         Candidates at each position (n).
     temperature
-        Sampling temperature; repeat for several. Default: 1.
+        Sampling temperature; repeat for several. Default: what the dump states, or else 1.
     top_k
         Keep the k most probable tokens, in target and draft.
     top_p
@@ -132,25 +136,33 @@ def kl(
     from resispec_verify.analysis.over_dumps import pool
     from resispec_verify.analysis.summary import exit_status, kl_report, position_records
     from resispec_verify.backends import get_backend
+    from resispec_verify.cli.kl_table import print_table
 
-    check_writable(json, csv, plot)
-    _check_plot(plot)
-    if (logits is None) == (target is None and draft is None):
-        raise InputError("give either --logits PATH... or both --target and --draft")
-    evaluation = _evaluation(
+    check_writable(json, csv, plot, inputs=logits or ())
+    check_plot(plot)
+    check_demands(marginal, require_exact, max_tv)
+    evaluation = make_evaluation(
         rule, candidates, marginal, gap, max_expansions, seed, candidate_list,
         redistribution=redistribution, budget=budget, hole=hole,
     )  # fmt: skip
-    reading = _reading(
+    reading = make_reading(
         temperature, (top_k, top_p, min_p), (proposal_temperature, proposal_top_k, proposal_top_p),
         input, precision, positions, batch,
     )  # fmt: skip
     arrays, clock = get_backend(backend), Clock()
-    if max_tv is not None and not 0 <= max_tv <= 1:
-        raise InputError(f"--max-tv must be in [0, 1], got {max_tv:g}")
-    _compile(evaluation)
-    if logits is None:
-        tables, facts, failures = [_by_hand(target, draft, reading, evaluation, arrays, clock)], {}, []
+    facts: dict[str, Any] = {"paths": [], "positions": 1, "vocab": None, "dtype": "float64", "padding": None}
+    failures: list[str] = []
+    if target is not None or draft is not None:
+        if logits is not None:
+            raise InputError("give either --logits PATH... or --target and --draft, not both")
+        _refuse_by_hand(
+            temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, input=input, positions=positions,
+            proposal_temperature=proposal_temperature, proposal_top_k=proposal_top_k,
+            proposal_top_p=proposal_top_p, batch=batch, pad_vocab=pad_vocab,
+        )  # fmt: skip
+        tables = [_by_hand(target, draft, reading, evaluation, arrays, clock)]
+    elif not logits:
+        raise InputError("nothing to verify: give --logits PATH..., or --target and --draft")
     else:
         tables, facts, failures = _from_dumps(logits, pad_vocab, reading, evaluation, arrays, clock)
     rows = pool(tables)
@@ -159,101 +171,23 @@ def kl(
         write_csv(csv, position_records(rows))
         if plot is not None:
             _plot(rows, plot)
-        print_table(rows, table_console(json, csv))
+        print_table(rows, table_console(json, csv), facts["padding"])
     for failure in failures:
         print(f"resispec-verify: error: {failure}", file=sys.stderr)
     return 2 if failures else exit_status(rows, require_exact=require_exact, max_tv=max_tv)
 
 
-def _evaluation(
-    names: list[str] | None,
-    candidates: int,
-    marginal: str,
-    gap: float | None,
-    max_expansions: float | None,
-    seed: int,
-    candidate_list: str | None,
-    **options: str,
-) -> Evaluation:
-    from resispec_verify.analysis.marginals import Evaluation
-    from resispec_verify.evidence.enumeration import Budget
-    from resispec_verify.rules import make_rule
-
-    if candidates < 1:
-        raise InputError(f"--candidates must be at least 1, got {candidates}")
-    if gap is not None and not 0 <= gap <= 1:
-        raise InputError(f"--gap must be in [0, 1], got {gap:g}")
-    if max_expansions is not None and not max_expansions >= 1:
-        raise InputError(f"--max-expansions must be at least 1, got {max_expansions:g}")
-    if seed < 0:
-        raise InputError(f"--seed must not be negative, got {seed}")
-    limits = Budget()
-    work = limits if max_expansions is None else Budget(most_paths=max_expansions, most_states=max_expansions)
-    if gap is not None:
-        work = Budget(gap, work.most_paths, work.most_states, until_decided=False)
-    chosen = tuple(make_rule(name, **options) for name in dict.fromkeys(names or ["resispec", "specinfer"]))
-    return Evaluation(
-        rules=chosen,
-        candidates=candidates,
-        operational=marginal != "path-identity",
-        identity=marginal != "operational",
-        budget=work,
-        seed=seed,
-        candidate_list=_candidate_list(candidate_list, candidates),
-    )
-
-
-def _candidate_list(text: str | None, candidates: int) -> tuple[int, ...] | None:
-    if text is None:
-        return None
-    try:
-        tokens = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise InputError(f"--candidate-list must be token ids such as 5,17,3; got {text!r}") from None
-    if len(tokens) < candidates or min(tokens) < 0:
+def _refuse_by_hand(**options: object) -> None:
+    """Hand-given values are used as they are: an option that would change them is a mistake."""
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name, value in options.items()
+        if value is not None and value is not False
+    ]
+    if given:
         raise InputError(
-            f"--candidate-list has {len(tokens)} tokens; give at least {candidates}, none of them negative"
+            f"{', '.join(given)} needs --logits: the values of --target and --draft are used as they are"
         )
-    return tokens
-
-
-def _reading(
-    temperatures: list[float] | None,
-    filters: tuple[int | None, float | None, float | None],
-    proposal: tuple[float | None, int | None, float | None],
-    kind: str | None,
-    precision: str,
-    positions: str | None,
-    batch: int | None,
-) -> Reading:
-    from resispec_verify.analysis.over_dumps import Reading
-    from resispec_verify.distributions import Sampling
-
-    if batch is not None and batch < 1:
-        raise InputError(f"--batch must be at least 1, got {batch}")
-    samplings = tuple(Sampling(t, *filters) for t in dict.fromkeys(temperatures or [1.0]))
-    for sampling in samplings:
-        sampling.overridden(*proposal)  # raises here, before any work, if out of range
-    start, stop = _positions(positions)
-    return Reading(
-        samplings,
-        proposal_sampling=lambda sampling: sampling.overridden(*proposal),
-        kind=kind,
-        precision=precision,
-        start=start,
-        stop=stop,
-        batch=batch,
-    )
-
-
-def _positions(text: str | None) -> tuple[int | None, int | None]:
-    if text is None:
-        return None, None
-    try:
-        start, stop = text.split(":")
-        return (int(start) if start else None), (int(stop) if stop else None)
-    except ValueError:
-        raise InputError(f"--positions must be a range A:B such as 0:16; got {text!r}") from None
 
 
 def _by_hand(
@@ -263,78 +197,84 @@ def _by_hand(
     evaluation: Evaluation,
     backend: Backend,
     clock: Clock,
-) -> list[Row]:
+) -> Table:
     import numpy as np
 
     from resispec_verify.analysis.marginals import evaluate
-    from resispec_verify.distributions import pair_from_probabilities
+    from resispec_verify.analysis.over_dumps import Table
+    from resispec_verify.distributions import Pair, pair_from_probabilities
 
     if target is None or draft is None:
         raise InputError(f"--{'draft' if target else 'target'} is missing: give both --target and --draft")
-    rows: list[list[float]] = []
+    values = []
     for name, text in (("--target", target), ("--draft", draft)):
         try:
-            rows.append([float(part) for part in text.split(",")])
+            values.append([float(part) for part in text.split(",")])
         except ValueError:
             raise InputError(f"{name} must be numbers such as 0.3,0.4,0.3; got {text!r}") from None
-    pair = pair_from_probabilities([rows[0]], [rows[1]])
+    pair = pair_from_probabilities(*values)
+    check_tokens(evaluation, len(values[0]), "--target")
+    _compile(evaluation)
     dtype = getattr(np, reading.precision)
-    pair = type(pair)(*(backend.asarray(v.astype(dtype)) for v in (pair.target, pair.draft)))
-    if evaluation.candidate_list:
-        _check_tokens(evaluation, len(rows[0]), "--target")
-    table: dict[tuple[str, str], Row] = {}
-    evaluate(pair, evaluation, table, positions=[0], backend=backend, clock=clock)
-    return list(table.values())
-
-
-def _check_tokens(evaluation: Evaluation, vocab: int, where: str) -> None:
-    worst = max(evaluation.candidate_list or (0,))
-    if worst >= vocab:
-        raise InputError(
-            f"--candidate-list: token {worst} is outside the vocabulary 0..{vocab - 1} of {where}"
-        )
+    rows: dict[tuple[str, str], Row] = {}
+    arrays = (backend.asarray(v[None, :].astype(dtype)) for v in (pair.target, pair.draft))
+    evaluate(Pair(*arrays), evaluation, rows, positions=[0], backend=backend, clock=clock)
+    return Table(list(rows.values()), [])
 
 
 def _from_dumps(
     paths: list[Path], pad: bool, reading: Reading, evaluation: Evaluation, backend: Backend, clock: Clock
-) -> tuple[list[list[Row]], dict[str, Any], list[str]]:
+) -> tuple[list[Table], dict[str, Any], list[str]]:
     """Tables by file, what the files hold, and one line for each file that could not be used."""
     from resispec_verify.analysis.over_dumps import evaluate_dump
     from resispec_verify.dumps import open_dump
 
     tables, dumps, failures = [], [], []
+    opened: dict[str, FlatDump] = {}
     for path in paths:
         try:
+            if os.path.realpath(path) in opened:
+                raise InputError(f"{path}: given twice; its positions would count twice")
             with clock("load"):
                 dump = open_dump(path, pad_vocab=pad)
-            _check_tokens(evaluation, dump.vocab, str(path))
-            with _progress(path, dump.positions) as advance:
+            check_tokens(evaluation, dump.vocab, str(path))
+            opened[os.path.realpath(path)] = dump
+        except InputError as error:
+            failures.append(str(error))
+    if opened:
+        _compile(evaluation)
+    for dump in opened.values():
+        try:
+            with _progress(dump.path, dump.positions) as advance:
                 tables.append(
                     evaluate_dump(dump, reading, evaluation, backend=backend, clock=clock, advance=advance)
                 )
             dumps.append(dump)
         except InputError as error:
             failures.append(str(error))
+    padding = [mass for table in tables for mass in table.padding]
     facts = {
         "paths": [str(dump.path) for dump in dumps],
         "positions": sum(dump.positions for dump in dumps),
         "vocab": max((dump.vocab for dump in dumps), default=0),
         "dtype": "/".join(dict.fromkeys(dump.dtype for dump in dumps)),
+        "padding": {"mass_mean": sum(padding) / len(padding), "mass_max": max(padding)} if padding else None,
     }
     return tables, facts, failures
 
 
 @contextmanager
-def _progress(path: Path, positions: int) -> Iterator[Any]:
+def _progress(path: str, positions: int) -> Iterator[Any]:
     """A progress bar on standard error, only on a terminal."""
     if not sys.stderr.isatty():
         yield lambda done: None
         return
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(path.name, total=positions)
+        task = bar.add_task(escape(os.path.basename(path)), total=positions)
         yield lambda done: bar.advance(task, done)
 
 
@@ -362,11 +302,6 @@ def _compile(evaluation: Evaluation) -> None:
                 operational_marginals(rule, p, q, min(2, evaluation.candidates))
     finally:
         note.cancel()
-
-
-def _check_plot(path: Path | None) -> None:
-    if path is not None and path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise InputError(f"--plot {path}: the name must end in .png, .svg or .pdf")
 
 
 def _plot(rows: list[Row], path: Path) -> None:

@@ -2,53 +2,96 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from resispec_verify.cli.output import print_lines
+from rich import box
+from rich.table import Table
+from rich.text import Text
 
-if TYPE_CHECKING:
-    from resispec_verify.analysis.marginals import Row
+from resispec_verify.analysis.marginals import Row, label
+from resispec_verify.analysis.summary import summarize
+from resispec_verify.cli.output import print_lines, printable
 
 __all__ = ["print_table"]
 
+COLOURS = {"exact": "green", "inexact": "bold red", "undecided": "yellow"}
 MARGINALS_IN_WORDS = {
     "operational": "operational: what the sampler emits",
     "path-identity": "path identity: holds for any proxy, cannot fail",
 }
 
 
-def print_table(rows: list[Row], console: Any) -> None:
+# Columns that a narrow terminal can do without, in the order in which they go.
+DISPENSABLE = ("positions", "KL max", "gap max", "TV max", "limit")
+
+
+def print_table(rows: list[Row], console: Any, padding: Mapping[str, float] | None = None) -> None:
     """Print one table for each kind of marginal, then what a reader must not miss."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from resispec_verify.analysis.marginals import label
-    from resispec_verify.analysis.summary import summarize
-
-    several = len({row.dataset for row in rows}) > 1
-    colours = {"exact": "green", "inexact": "bold red", "undecided": "yellow"}
     for kind, words in MARGINALS_IN_WORDS.items():
         of_kind = [row for row in rows if row.marginal == kind]
-        if not of_kind:
-            continue
-        table = Table(title=words, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        headings = ["rule", "T", "n", "positions", "TV mean", "TV max", "KL mean (nats)", "KL max"]
-        if kind == "operational":
-            headings += ["gap max", "acceptance", "limit", "verdict"]
-        for i, heading in enumerate((["dataset"] if several else []) + headings):
-            table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=True)
-        for row in of_kind:
-            r = summarize(row)
-            cells = [label(row.rule), f"{row.temperature:g}", str(row.candidates), str(r["positions"])]
-            cells += [_number(r[key]) for key in ("tv_mean", "tv_max", "kl_mean", "kl_max")]
-            if kind == "operational":
-                accepted = sum(r["acceptance"])
-                cells += [_number(r["gap_max"]), f"{accepted:.4f}", f"{r['limit_mean']:.4f}"]
-            verdict = [Text(r["verdict"], style=colours[r["verdict"]])] if r["verdict"] else []
-            table.add_row(*([row.dataset or ""] if several else []), *cells, *verdict)
-        console.print(table)
-        print_lines(console, _remarks(of_kind))
+        if of_kind:
+            records = [_record(row, len({r.dataset for r in rows}) > 1) for row in of_kind]
+            _print_records(console, words, records)
+            print_lines(console, _remarks(of_kind))
+    if padding:
+        print_lines(
+            console,
+            [f"Vocabularies were padded: mass on padding {_number(padding['mass_max'])} at most, "
+             f"{_number(padding['mass_mean'])} on average."],
+        )  # fmt: skip
+
+
+def _record(row: Row, with_dataset: bool) -> dict[str, str]:
+    """One line of the table, by column."""
+    r = summarize(row)
+    record = {"dataset": printable(row.dataset or "")} if with_dataset else {}
+    record |= {
+        "rule": label(row.rule),
+        "T": f"{row.temperature:g}",
+        "n": str(row.candidates),
+        "positions": str(r["positions"]),
+        "TV mean": _number(r["tv_mean"]),
+        "TV max": _number(r["tv_max"]),
+        "KL mean": _number(r["kl_mean"]),
+        "KL max": _number(r["kl_max"]),
+    }
+    if row.marginal == "operational":
+        record |= {
+            "gap max": _number(r["gap_max"]),
+            "acceptance": f"{sum(r['acceptance']):.4f}",
+            "limit": f"{r['limit_mean']:.4f}",
+            "verdict": r["verdict"],
+        }
+    return record
+
+
+def _print_records(console: Any, title: str, records: list[dict[str, str]]) -> None:
+    """As a table, with fewer columns on a narrow terminal, or one value a line; nothing is cut off."""
+    columns = list(records[0])
+    hidden = []
+    while _width(columns, records) > console.width and len(hidden) < len(DISPENSABLE):
+        hidden.append(DISPENSABLE[len(hidden)])
+        columns = [column for column in columns if column not in hidden]
+    console.print(Text(title))
+    if _width(columns, records) > console.width:
+        for record in records:
+            print_lines(console, ["", *(f"  {key}: {value}" for key, value in record.items())])
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        left = column in ("rule", "dataset")
+        table.add_column(column, justify="left" if left else "right", no_wrap=True)
+    for record in records:
+        table.add_row(*(Text(record[c], style=COLOURS.get(record[c], "")) for c in columns))
+    console.print(table)
+    shown = [name for name in hidden if name in records[0]]
+    if shown:
+        print_lines(console, [f"(not shown at this width: {', '.join(shown)}; see --json)"])
+
+
+def _width(columns: list[str], records: list[dict[str, str]]) -> int:
+    return sum(max(len(c), *(len(r[c]) for r in records)) + 3 for c in columns)
 
 
 def _number(value: Any) -> str:
@@ -59,9 +102,6 @@ def _number(value: Any) -> str:
 
 def _remarks(rows: list[Row]) -> list[str]:
     """What a reader must not miss, in words."""
-    from resispec_verify.analysis.marginals import label
-    from resispec_verify.analysis.summary import summarize
-
     lines: list[str] = []
     for row in rows:
         if row.marginal == "operational":

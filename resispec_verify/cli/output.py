@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import stat
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,32 +23,62 @@ def stdout_is(path: Path | None) -> bool:
     return path is not None and str(path) == "-"
 
 
-def check_writable(*paths: Path | None) -> None:
-    """Raise `InputError` where an output could not be written, before any work is done."""
+def check_writable(*paths: Path | None, inputs: Iterable[Path] = ()) -> None:
+    """Raise `InputError` where an output could not be written, before any work is done.
+
+    Parameters
+    ----------
+    paths : Path or None
+        Outputs; ``-`` is standard output.
+    inputs : iterable of Path
+        Files that are read and must not be overwritten.
+    """
     named = [path for path in paths if path is not None]
     if sum(str(path) == "-" for path in named) > 1:
         raise InputError("only one output can go to standard output ('-')")
     files = [path for path in named if str(path) != "-"]
-    if len({path.absolute() for path in files}) < len(files):
+    if len({os.path.realpath(path) for path in files}) < len(files):
         raise InputError(f"two outputs have the same path {files[0]}; give each its own")
     for path in files:
-        folder = path.parent
-        if path.is_dir():
-            raise InputError(f"cannot write {path}: it is a folder; give a file name")
-        if not folder.is_dir():
-            raise InputError(f"cannot write {path}: the folder {folder} does not exist; create it first")
-        try:
-            with tempfile.TemporaryFile(dir=folder):
-                pass
-        except OSError as error:
-            raise InputError(f"cannot write {path}: {error.strerror or error}") from None
-        if path.exists() and not os.access(path, os.W_OK):
-            raise InputError(f"cannot write {path}: permission denied")
+        _check_file(path)
+        for source in inputs:
+            if path.exists() and source.exists() and path.samefile(source):
+                raise InputError(f"cannot write {path}: it is the dump that is read; choose another name")
+
+
+def _check_file(path: Path) -> None:
+    folder = Path(os.path.realpath(path)).parent
+    try:
+        kind = path.stat().st_mode
+    except FileNotFoundError:
+        kind = None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        shown = str(path) if len(str(path)) < 160 else f"{str(path)[:60]}...{str(path)[-60:]}"
+        raise InputError(f"cannot write {shown}: {reason}; choose another name") from None
+    if kind is not None and stat.S_ISDIR(kind):
+        raise InputError(f"cannot write {path}: it is a folder; give a file name")
+    if kind is not None and not os.access(path, os.W_OK):
+        raise InputError(f"cannot write {path}: permission denied; choose another place")
+    if kind is not None and not stat.S_ISREG(kind):
+        return  # a pipe or a device: written into, not replaced
+    if not folder.is_dir():
+        raise InputError(f"cannot write {path}: the folder {folder} does not exist; create it first")
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}; choose another place") from None
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file as a whole or not at all."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """Write a file as a whole or not at all; a link stays a link, a pipe or device is written into."""
+    if path.exists() and not path.is_file():
+        with open(path, "wb") as file:
+            file.write(data)
+        return
+    path = Path(os.path.realpath(path))
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".resispec-")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -95,10 +126,20 @@ def table_console(*outputs: Path | None) -> Any:
     """A rich console for tables: standard output, or standard error when a report goes to the former."""
     from rich.console import Console
 
+    class Terminal(Console):
+        def on_broken_pipe(self) -> None:  # rich would exit with 1, which means an unmet demand here
+            raise BrokenPipeError
+
     taken = any(stdout_is(path) for path in outputs)
-    console = Console(stderr=taken, highlight=False)
+    console = Terminal(stderr=taken, highlight=False)
     # Into a file or a pipe nothing is gained by wrapping at 80 columns.
-    return console if console.is_terminal else Console(stderr=taken, highlight=False, width=160)
+    return console if console.is_terminal else Terminal(stderr=taken, highlight=False, width=160)
+
+
+def printable(name: object) -> str:
+    """A name from a file on one line of a terminal: what is not printable is escaped, the rest cut at 80."""
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(name)[:81])
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def print_lines(console: Any, lines: Iterable[str]) -> None:

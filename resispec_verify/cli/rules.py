@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from resispec_verify.cli.output import check_writable, print_lines, table_console, write_json
+from resispec_verify.cli.parameters import File
 
 __all__ = ["rules"]
 
 
-def rules(*, json: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None) -> int:
+def rules(*, json: File | None = None) -> int:
     """The rules: source, claimed exactness, and exactness measured by the rational oracle.
 
     Parameters
@@ -39,7 +37,7 @@ def _print(results: list[dict[str, Any]], console: Any) -> None:
         box=box.SIMPLE_HEAD,
     )
     for heading in ("rule", "claimed", "measured", "TV max", "source"):
-        table.add_column(heading)
+        table.add_column(heading, overflow="fold")
     for r in results:
         claimed = "exact" if r["claims_exact"] else "lossy"
         style = "bold red" if r["measured"] == "inexact" else "green"

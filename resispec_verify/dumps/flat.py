@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import ml_dtypes
 import numpy as np
 
+from resispec_verify.dumps.labels import candidate_lists, datasets, samplings
 from resispec_verify.dumps.mapped import release
 from resispec_verify.dumps.paths import listing, show
 from resispec_verify.errors import InputError
@@ -50,8 +51,14 @@ class FlatDump:
         positions in C order.
     proposal : numpy.ndarray or None
         Like `draft`: what the candidates were really drawn from, if the dump says so.
-    tokens, candidates, dataset, meta : object
+    tokens, meta : object
         As stored, or None.
+    candidates : int64 array (positions, n) or None
+        Token ids, inside the vocabulary.
+    dataset : str, tuple of str or None
+        One name, or one a position.
+    sampling : mapping, tuple of mappings or None
+        What ``meta["sampling"]`` states (temperature, top_k, top_p, min_p), at once or by position.
     pad : tuple of int or None
         ``(target width, draft width)`` if they differ and padding was asked for; else None.
     keys : tuple of str
@@ -63,8 +70,9 @@ class FlatDump:
     draft: np.ndarray
     proposal: np.ndarray | None = None
     tokens: Any = None
-    candidates: Any = None
-    dataset: Any = None
+    candidates: np.ndarray | None = None
+    dataset: str | tuple[str, ...] | None = None
+    sampling: Mapping[str, Any] | tuple[Mapping[str, Any], ...] | None = None
     meta: Any = None
     pad: tuple[int, int] | None = None
     keys: tuple[str, str, str] = (TARGET_KEYS[0], DRAFT_KEYS[0], PROPOSAL_KEY)
@@ -212,9 +220,22 @@ def flat_from_mapping(path: str | os.PathLike[str], mapping: object, *, pad_voca
         proposal = _logits(path, PROPOSAL_KEY, proposal)
     _check_shapes(path, keys, (target, draft, proposal), pad_vocab)
     widths = (target.shape[-1], draft.shape[-1])
-    others = {key: mapping.get(key) for key in ("tokens", "candidates", "dataset", "meta")}
-    pad = widths if widths[0] != widths[1] else None
-    return FlatDump(str(path), target, draft, proposal, **others, pad=pad, keys=keys)
+    leading = target.shape[:-1] or (1,)
+    positions = math.prod(leading)
+    meta = mapping.get("meta")
+    return FlatDump(
+        str(path),
+        target,
+        draft,
+        proposal,
+        tokens=mapping.get("tokens"),
+        candidates=candidate_lists(path, mapping.get("candidates"), leading, max(widths)),
+        dataset=datasets(path, mapping.get("dataset"), positions),
+        sampling=samplings(path, meta, positions),
+        meta=meta,
+        pad=widths if widths[0] != widths[1] else None,
+        keys=keys,
+    )
 
 
 def looks_like_probabilities(dump: FlatDump) -> bool:

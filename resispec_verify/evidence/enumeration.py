@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.backends import to_numpy
 from resispec_verify.evidence.marginal import Marginals, rounding_bound, summation_error, tv_interval
 from resispec_verify.kernels import compiled
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import Iid, Proposal
-from resispec_verify.verdict import judge
+from resispec_verify.verdict import Verdict, judge
 
 __all__ = ["Budget", "operational_marginals"]
 
@@ -95,16 +96,23 @@ def operational_marginals(
 
     def position(i: int) -> Marginals:
         p, q, s = target[i, :], draft[i, :], drawn_from[i, :]
-        for allowed in _tightening(budget):
-            row = _summed(rule, p, q, n, allowed) if honest and n > 0 else None
-            row = row or _Expansion(rule, p, q, n, s, proposal, allowed, honest).run()
-            low, high = tv_interval(row, p[None, :])
-            if (
-                row.exhausted[0]
-                or judge(float(low[0]), float(high[0]), float(row.rounding[0])) != "undecided"
-            ):
+        best: Marginals | None = None
+        spent = 0
+        for gap in _gaps(budget):
+            left = replace(
+                budget, gap=gap, most_paths=budget.most_paths - spent, most_states=budget.most_states - spent
+            )
+            row = _summed(rule, p, q, n, left) if honest and n > 0 else None
+            row = row or _Expansion(rule, p, q, n, s, proposal, left, honest).run()
+            spent += row.expansions[0]
+            if best is None or float(row.gap[0]) <= float(best.gap[0]):
+                best = row
+            low, high = tv_interval(best, p[None, :])
+            verdict = judge(float(low[0]), float(high[0]), float(best.rounding[0]))
+            if row.exhausted[0] or verdict is not Verdict.UNDECIDED:
                 break
-        return row
+        assert best is not None
+        return replace(best, expansions=[spent], exhausted=[bool(float(best.gap[0]) > budget.gap)])
 
     # Compiled path sums release the interpreter lock; positions are independent of each other and of the
     # number of threads.
@@ -112,11 +120,11 @@ def operational_marginals(
         return _stack(list(pool.map(position, range(target.shape[0]))))
 
 
-def _tightening(budget: Budget) -> Iterator[Budget]:
-    yield budget
-    if budget.until_decided:
-        for factor in (1e-3, 1e-6, 0.0):
-            yield replace(budget, gap=budget.gap * factor)
+def _gaps(budget: Budget) -> Iterator[float]:
+    """The gaps to try, one after the other, while the verdict is undecided."""
+    yield budget.gap
+    if budget.until_decided and budget.gap > 0:
+        yield from (budget.gap * 1e-3, budget.gap * 1e-6, 0.0)
 
 
 def _eps(array: Any) -> float:
@@ -173,7 +181,7 @@ def _token_free(rule: Rule, target: Any, draft: Any, n: int, drawn_from: Any) ->
 def _summed(rule: Rule, p: Any, q: Any, n: int, budget: Budget) -> Marginals | None:
     """A rule that sums its own paths, on one position, in float64 on the CPU."""
     xp = array_namespace(p)
-    host_p, host_q = np.asarray(p, np.float64), np.asarray(q, np.float64)
+    host_p, host_q = to_numpy(p).astype(np.float64), to_numpy(q).astype(np.float64)
     placed = rule.sum_paths(host_p, host_q, n, budget.gap, budget.most_paths)
     if placed is None:
         return None
@@ -248,7 +256,7 @@ class _Expansion:
             m = int(min(max(1, _BATCH_ELEMENTS // vocab), node.tokens.size, room))
             # No further than needed: the weights left behind would fit in the gap.
             needed = np.searchsorted(np.cumsum(node.weights[:m]), gap - self.budget.gap) + 1
-            self._reject(node, int(min(m, needed)))
+            self._reject(node, min(m, int(needed)))
         return self._result()
 
     def _gap(self) -> float:
@@ -277,7 +285,7 @@ class _Expansion:
                 # Sequential prefix sums, and one addition for each token that can be rejected.
                 self.closed_roundings = 5 * closed.shape[-1]
                 return
-        self._queue(state, np.asarray(law - emitted, np.float64), rejected)
+        self._queue(state, to_numpy(law - emitted).astype(np.float64), rejected)
 
     def _queue(self, state: State, rejections: np.ndarray, rejected: tuple[int, ...]) -> None:
         tokens = np.flatnonzero(rejections > 0)

@@ -100,14 +100,14 @@ def estimated_acceptance(placed: np.ndarray, unexpanded: np.ndarray) -> np.ndarr
 
 
 def tv_interval(marginals: Marginals, target: Any) -> tuple[Any, Any]:
-    """Bounds ``(B,)`` on the total variation from the target, before rounding.
+    """Bounds ``(B,)`` on the total variation ``1/2 sum |marginal - target|``, in float64, before rounding.
 
-    From below: the placed excess, or what is missing beyond the gap (a rule that loses mass). From above:
-    all of the gap on top of either.
+    From below: the excess over the target stays, and the gap can fill at most that much of what is missing.
+    From above: the gap lands on tokens that have enough already. Without a gap both are the total variation.
     """
     xp = array_namespace(target)
-    difference = marginals.placed - target
+    gap = xp.astype(marginals.gap, xp.float64)
+    difference = xp.astype(marginals.placed, xp.float64) - xp.astype(target, xp.float64)
     excess = xp.sum(xp.clip(difference, 0.0, None), axis=-1)
     missing = xp.sum(xp.clip(-difference, 0.0, None), axis=-1)
-    gap = marginals.gap
-    return xp.maximum(excess, missing - gap), xp.maximum(excess + gap, missing)
+    return 0.5 * (excess + xp.clip(missing - gap, 0.0, None)), 0.5 * (excess + gap + missing)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.errors import InputError
 from resispec_verify.kernels import compiled
 from resispec_verify.kernels.residuals import normalize
 
@@ -45,8 +46,15 @@ def path_identity(target: Any, draft: Any, proxy: ProxyOf, candidates: Any, roun
     -------
     array (B, V)
         Equal to the target up to rounding, whatever the proxies.
+
+    Raises
+    ------
+    InputError
+        Too few candidates, or a token outside the vocabulary.
     """
     xp = array_namespace(target, draft)
+    if not callable(candidates):
+        _check(candidates, target, rounds)
     current = target
     weight = xp.ones((*target.shape[:-1], 1), dtype=target.dtype, device=target.device)
     total = xp.zeros_like(target)
@@ -64,6 +72,17 @@ def path_identity(target: Any, draft: Any, proxy: ProxyOf, candidates: Any, roun
         weight = weight * xp.sum(rest, axis=-1, keepdims=True)
         current = normalize(rest, current)
     return total + weight * current
+
+
+def _check(candidates: Any, target: Any, rounds: int) -> None:
+    xp = array_namespace(candidates)
+    if candidates.ndim != 2 or candidates.shape[0] != target.shape[0] or candidates.shape[1] < rounds:
+        raise InputError(
+            f"candidates have shape {tuple(candidates.shape)}; {rounds} at each of {target.shape[0]} "
+            "positions are needed"
+        )
+    if rounds and bool(xp.any((candidates < 0) | (candidates >= target.shape[-1]))):
+        raise InputError(f"a candidate is outside the vocabulary 0..{target.shape[-1] - 1}")
 
 
 def draw_candidates(draft: Any, rounds: int, uniforms: np.ndarray) -> Callable[[int, Any], Any]:

@@ -13,6 +13,8 @@ import numba
 import numpy as np
 from array_api_compat import is_numpy_array
 
+from resispec_verify.kernels.jit import jit
+
 __all__ = [
     "accept_ratio",
     "accumulate",
@@ -27,8 +29,8 @@ __all__ = [
 _BLOCK = 128
 _SERIES = 1e-3  # |m/p - 1| below which the divergence is summed as a series
 
-_options: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
-_sum_options: dict[str, Any] = {**_options, "fastmath": {"reassoc"}}
+# Sums inside a block may be reordered, so that they use vector registers.
+_REORDER = {"reassoc"}
 
 
 def compilable(*arrays: Any) -> bool:
@@ -42,7 +44,7 @@ def compilable(*arrays: Any) -> bool:
     )
 
 
-@numba.njit(**_options)
+@jit()
 def _add_up(values):
     """Pairwise sum of a short array, destroying it."""
     count = values.shape[0]
@@ -57,7 +59,7 @@ def _add_up(values):
     return values[0]
 
 
-@numba.njit(**_options)
+@jit()
 def accept_ratio(current, draft):
     """See `residuals.accept_ratio`."""
     zero, one = current.dtype.type(0), current.dtype.type(1)
@@ -69,7 +71,7 @@ def accept_ratio(current, draft):
     return out
 
 
-@numba.njit(**_sum_options)
+@jit(fastmath=_REORDER)
 def subtract(current, draft):
     """See `residuals.standard_residual`."""
     zero = current.dtype.type(0)
@@ -91,7 +93,7 @@ def subtract(current, draft):
     return out
 
 
-@numba.njit(**_sum_options)
+@jit(fastmath=_REORDER)
 def accumulate(placed, law, accept, weight):
     """Add ``weight law accept`` to ``placed`` in place; (accepted, rejected) mass by row."""
     zero = law.dtype.type(0)
@@ -114,7 +116,7 @@ def accumulate(placed, law, accept, weight):
     return accepted, rejected
 
 
-@numba.njit(**_sum_options)
+@jit(fastmath=_REORDER)
 def split(total, k, current, weight):
     """One round of the path identity: add ``weight min(k, R)`` to ``total`` in place.
 
@@ -142,7 +144,7 @@ def split(total, k, current, weight):
     return after, rest
 
 
-@numba.njit(**_sum_options)
+@jit(fastmath=_REORDER)
 def proportional_k(current, draft, tokens):
     """GetProxy's k for one token a row: proportional redistribution, local budget, hole excluded."""
     zero, one = current.dtype.type(0), current.dtype.type(1)
@@ -152,6 +154,8 @@ def proportional_k(current, draft, tokens):
     k = np.empty_like(current)
     for b in range(rows):
         x0 = tokens[b]
+        if x0 < 0 or x0 >= vocab:
+            raise IndexError("token outside the vocabulary")
         R0, q0 = current[b, x0], draft[b, x0]
         for i in range(blocks):
             whole = zero
@@ -177,7 +181,7 @@ def proportional_k(current, draft, tokens):
     return k
 
 
-@numba.njit(**_sum_options)
+@jit(fastmath=_REORDER)
 def draw(draft, current, uniforms):
     """Tokens by inversion from ``(q - R)_+``, or from q where that is empty; see `draw_candidates`."""
     zero = draft.dtype.type(0)
@@ -214,10 +218,15 @@ def _kl_term(m, p):
     if abs(d) < _SERIES * p:
         t = d / p
         return d * t * (0.5 - t * (1 / 6 - t * (1 / 12 - t * (1 / 20 - t / 30))))
-    return max(m * np.log(m / p) - d, 0.0) if m > 0.0 else p
+    if m <= 0.0:
+        return p
+    ratio = m / p
+    # Over a denormal target the ratio overflows; its logarithm does not.
+    log_ratio = np.log(ratio) if ratio < np.inf else np.log(m) - np.log(p)
+    return max(m * log_ratio - d, 0.0)
 
 
-@numba.njit(**_sum_options)
+@jit(fastmath=_REORDER)
 def divergences(marginal, target):
     """(total variation, KL) by row in one pass; see `divergences.kl_terms`."""
     rows, vocab = marginal.shape
@@ -236,7 +245,7 @@ def divergences(marginal, target):
     return tv, kl
 
 
-@numba.njit(**_sum_options)
+@jit(fastmath=_REORDER)
 def _fill_level(placed, target, allowed, gap):
     """The level ``l`` with ``sum (l target - placed)_+ = gap`` over allowed tokens; see `divergences`."""
     level = np.inf
@@ -252,7 +261,7 @@ def _fill_level(placed, target, allowed, gap):
         level = new
 
 
-@numba.njit(**_sum_options)
+@jit(fastmath=_REORDER)
 def kl_bounds(placed, target, gap, allowed):
     """Bounds on KL by row; see `divergences.divergence_bounds`."""
     rows, vocab = placed.shape

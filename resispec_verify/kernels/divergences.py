@@ -55,11 +55,13 @@ def kl_terms(marginal: Any, target: Any) -> Any:
     inside = (marginal > 0) & (target > 0)
     x, y = xp.where(inside, marginal, 1.0), xp.where(inside, target, 1.0)
     d = x - y
-    t = d / y
-    near = xp.abs(t) < 1e-3
+    near = xp.abs(d) < 1e-3 * y
+    t = xp.where(near, d / xp.where(near, y, 1.0), 0.0)
     series = d * t * (0.5 - t * (1 / 6 - t * (1 / 12 - t * (1 / 20 - t / 30))))
-    with np.errstate(over="ignore", invalid="ignore"):  # the series is only used where t is small
-        terms = xp.where(near, xp.where(near, series, 0.0), xp.clip(x * xp.log(x / y) - d, 0.0, None))
+    with np.errstate(over="ignore"):  # over a denormal target the ratio overflows; its logarithm does not
+        ratio = x / y
+    log_ratio = xp.where(xp.isinf(ratio), xp.log(x) - xp.log(y), xp.log(ratio))
+    terms = xp.where(near, series, xp.clip(x * log_ratio - d, 0.0, None))
     return xp.where(inside, terms, xp.where(marginal > 0, xp.inf, target))
 
 

@@ -7,16 +7,16 @@ rest of the budget spread in proportion, or ``min(level q, R)`` by water-filling
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from resispec_verify.kernels.jit import jit
 from resispec_verify.kernels.ratio_order import RatioOrder, rank_below
 
 __all__ = ["last_round"]
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@jit()
 def _fill(Z, j, finite, exclude, ratio, p, q, filled, suffix):
     """Water level with total Z: (level, rank); rank -1 where even a full vessel holds less than Z."""
     low, high = 0, finite
@@ -40,7 +40,7 @@ def _fill(Z, j, finite, exclude, ratio, p, q, filled, suffix):
     return min(level, ratio[low]), low
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@jit()
 def _sum_rejections(order, water, floor, literal, atoms, correction):
     """Add every rejection to the histogram; coefficients of R on tokens with q > 0, and with q = 0."""
     ratio, p, q, prefix = order.ratio, order.p, order.q, order.prefix
@@ -95,7 +95,7 @@ def _sum_rejections(order, water, floor, literal, atoms, correction):
     return covered, spilled, finite
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@jit()
 def _spread(order, atoms, correction, covered, spilled, finite):
     vocab = order.p.shape[0]
     out = np.empty(vocab)

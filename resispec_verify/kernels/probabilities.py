@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import array_api_extra as xpx
 import numpy as np
 from array_api_compat import array_namespace
 
@@ -60,8 +59,10 @@ def filter_logits(tempered: Any, *, top_k: int | None, top_p: float | None, min_
     if top_p is not None and top_p < 1.0:
         probabilities = softmax(tempered)
         order = xp.argsort(probabilities, axis=-1, stable=True)
-        cumulative = xp.cumulative_sum(xp.take_along_axis(probabilities, order, axis=-1), axis=-1)
-        slack = vocab * xp.finfo(tempered.dtype).eps
+        ascending = xp.astype(xp.take_along_axis(probabilities, order, axis=-1), xp.float64)
+        cumulative = xp.cumulative_sum(ascending, axis=-1)
+        # Rounding of the probabilities, and of their sum in float64.
+        slack = 8 * xp.finfo(tempered.dtype).eps + vocab * xp.finfo(xp.float64).eps
         dropped = cumulative <= (1.0 - top_p) + slack
         last = xp.arange(vocab, device=tempered.device) == vocab - 1
         dropped = dropped & ~last  # the most probable token always stays
@@ -84,7 +85,7 @@ def one_hot(tokens: Any, vocab: int, *, dtype: Any) -> Any:
 def at(values: Any, tokens: Any) -> Any:
     """``values[..., tokens]``: the entries of rows ``(..., V)`` at ``(..., m)`` tokens."""
     xp = array_namespace(values, tokens)
-    shape = xpx.broadcast_shapes(values.shape[:-1], tokens.shape[:-1])
+    shape = np.broadcast_shapes(values.shape[:-1], tokens.shape[:-1])
     values = xp.broadcast_to(values, (*shape, values.shape[-1]))
     tokens = xp.broadcast_to(tokens, (*shape, tokens.shape[-1]))
     return xp.take_along_axis(values, tokens, axis=-1)

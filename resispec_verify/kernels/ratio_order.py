@@ -13,6 +13,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from resispec_verify.kernels.jit import jit
+
 __all__ = ["RatioOrder", "ratio_order"]
 
 # A float64 key keeps MANTISSA leading bits of the fraction below the exponent, for exponents from
@@ -55,7 +57,7 @@ def bucket_of(bits):
     return 0 if key < 0 else (_BUCKETS - 1 if key >= _BUCKETS else key)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@jit()
 def _keys(p, q, index_bits):
     """Sortable integers: the leading bits of each ratio, then the token."""
     vocab = p.shape[0]
@@ -68,7 +70,7 @@ def _keys(p, q, index_bits):
     return keys
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@jit()
 def _settle(ratio, order, lo, hi):
     """Sort a run of ranks whose ratios agree in their leading bits, unless they are ties up to rounding.
 
@@ -93,7 +95,7 @@ def _settle(ratio, order, lo, hi):
         ratio[i], order[i] = value, token
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@jit()
 def _unpack(keys, p, q, index_bits):
     vocab = p.shape[0]
     order, ratio = np.empty(vocab, np.int64), np.empty(vocab)
@@ -105,7 +107,7 @@ def _unpack(keys, p, q, index_bits):
     return order, ratio
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@jit()
 def _settle_runs(keys, ratio, order, index_bits):
     run = 0
     for j in range(1, keys.shape[0] + 1):
@@ -115,7 +117,7 @@ def _settle_runs(keys, ratio, order, index_bits):
             run = j
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@jit()
 def _gather(order, p, q):
     vocab = p.shape[0]
     p_sorted, q_sorted, prefix = np.empty(vocab), np.empty(vocab), np.empty((vocab + 1, 2))
@@ -129,7 +131,7 @@ def _gather(order, p, q):
     return p_sorted, q_sorted, prefix
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@jit()
 def _bucket_table(ratio):
     bits = ratio.view(np.int64)
     table = np.empty(_BUCKETS + 1, np.int32)
@@ -172,4 +174,5 @@ def ratio_order(p: NDArray[np.float64], q: NDArray[np.float64]) -> RatioOrder:
     keys.sort()  # integers sort faster than an argsort of the ratios, and carry the token with them
     order, ratio = _unpack(keys, p, q, index_bits)
     _settle_runs(keys, ratio, order, index_bits)
-    return RatioOrder(order, ratio, *_gather(order, p, q), _bucket_table(ratio))
+    p_sorted, q_sorted, prefix = _gather(order, p, q)
+    return RatioOrder(order, ratio, p_sorted, q_sorted, prefix, _bucket_table(ratio))

@@ -22,6 +22,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from resispec_verify.kernels.jit import jit
 from resispec_verify.kernels.ratio_order import SHORT, RatioOrder, bucket_of, rank_below
 
 __all__ = ["PathSum", "choose_thresholds", "rejection_profile", "shaped_marginal", "sum_paths"]
@@ -88,7 +89,7 @@ class _Work(NamedTuple):
 _INNER, _LAST, _PROFILE = 0, 1, 2
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@jit()
 def _reject_next(level, mode, order, work):
     """Reject the tokens that remain to be rejected after the path at ``level``, one after the other.
 
@@ -170,7 +171,7 @@ def _add_to_profile(d, cost, profile):
         profile[b, 1] += cost
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@jit()
 def _open(level, j, t, rank, c, order, work):
     """Push the path that ends in the rejection of rank ``j``; its token becomes a hole."""
     frame = work.frames[level]
@@ -183,7 +184,7 @@ def _open(level, j, t, rank, c, order, work):
         frame.holes = holes + 1
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@jit()
 def _close(level, order, work):
     """Pop a path whose children are done: place what it emits itself, and its part of what they leave."""
     frame, parent = work.frames[level], work.frames[level - 1]
@@ -199,7 +200,7 @@ def _close(level, order, work):
         work.holes[h, 2] += w * min(frame.t * work.holes[h, 0], work.holes[h, 1])
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@jit()
 def _walk(depth, placing, order, work):
     """Depth-first over all paths of up to ``depth`` rejections; returns the coefficient of ``U_0 = p``."""
     root = work.frames[0]
@@ -221,7 +222,7 @@ def _walk(depth, placing, order, work):
     return root.share
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@jit()
 def _collect(share, order, work):
     """Placed mass by token: each atom is ``t q`` up to its rank and ``p`` beyond it, less the corrections."""
     vocab = order.p.shape[0]
@@ -360,6 +361,19 @@ def shaped_marginal(order: RatioOrder, candidates: int, gap: float, most_paths: 
         p = np.empty_like(order.p)
         p[order.order] = order.p
         return PathSum(p, np.zeros(0), np.zeros(1), 0)
+    first = int(np.searchsorted(order.ratio, 1.0))  # tokens that the first candidate can be rejected at
+    if candidates * first > most_paths:
+        return _first_round_only(order, candidates)
     theta, spent = choose_thresholds(order, candidates, gap, most_paths)
     placed = sum_paths(order, candidates, theta)
     return placed._replace(paths=placed.paths + spent)
+
+
+def _first_round_only(order: RatioOrder, candidates: int) -> PathSum:
+    """What accepting the first candidate places, and nothing after its rejection."""
+    mass = np.empty_like(order.p)
+    mass[order.order] = np.minimum(order.p, order.q)
+    acceptance, unexpanded = np.zeros(candidates), np.zeros(candidates + 1)
+    unexpanded[1] = np.sum(np.clip(order.q - order.p, 0.0, None))
+    acceptance[0] = 1.0 - unexpanded[1]
+    return PathSum(mass, acceptance, unexpanded, 0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
+from resispec_verify.kernels.jit import jit
 from resispec_verify.kernels.ratio_order import ratio_order
 
 __all__ = ["transport_limit"]
@@ -49,7 +49,7 @@ def transport_limit(target: Any, draft: Any, candidates: int) -> Any:
     return xp.clip(1.0 + xp.clip(xp.min(p - q**candidates, axis=-1), None, 0.0), 0.0, 1.0)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@jit()
 def _limit_of_prefix(prefix, candidates):
     """The same from the sorted prefix sums ``(V + 1, 2)`` of q and p."""
     least = 0.0

@@ -23,6 +23,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
 from resispec_verify.kernels import compiled, shaped_paths
 from resispec_verify.kernels.last_round import last_round
@@ -71,7 +72,7 @@ class ResiSpec(Rule):
     def last_round(self, state: State) -> Any:
         """Summed over rejected tokens by the sorted prefix sums of R/q; in float64 on the CPU."""
         xp = array_namespace(state.residual)
-        R, q = np.asarray(state.residual, np.float64), np.asarray(state.draft, np.float64)
+        R, q = (to_numpy(a).astype(np.float64) for a in (state.residual, state.draft))
         vocab = R.shape[-1]
         rows = zip(R.reshape(-1, vocab), np.broadcast_to(q, R.shape).reshape(-1, vocab), strict=True)
         emitted = np.stack([last_round(ratio_order(p, d), **self.options()) for p, d in rows])
@@ -83,14 +84,19 @@ class ResiSpec(Rule):
         """The scalar recursion, for the printed algorithm (the default options)."""
         if self != ResiSpec():
             return None
-        order = ratio_order(np.asarray(target), np.asarray(draft))
+        order = ratio_order(to_numpy(target), to_numpy(draft))
         return shaped_paths.shaped_marginal(order, candidates, gap, most_paths)
 
     def proxy(self, current: Any, draft: Any, token: Any) -> Any:
         """GetProxy's k after rejecting one token a row."""
         if self == ResiSpec() and compiled.compilable(current, draft):
             return compiled.proportional_k(current, draft, token)
-        return self._proxy(current, draft, token[..., None]).k[..., 0, :]
+        return self.proxy_parts(current, draft, token).k
+
+    def proxy_parts(self, current: Any, draft: Any, token: Any) -> Proxy:
+        """All of GetProxy after rejecting one token a row: arrays ``(..., V)`` and ``(...,)``."""
+        r, s, k, *scalars = self._proxy(current, draft, token[..., None])
+        return Proxy(r[..., 0, :], s[..., 0, :], k[..., 0, :], *(v[..., 0] for v in scalars))
 
     def options(self) -> dict[str, str]:
         """The three options."""

@@ -52,7 +52,7 @@ def test_attributes():
     assert isinstance(dump, FlatDump)
     assert (dump.path, dump.positions, dump.vocab, dump.shape, dump.dtype) == (HERE, 3, 5, (3, 5), "float32")
     assert (dump.tokens, dump.dataset, dump.meta) == ([1, 2, 3, 4], "gsm8k", {"a": 1})
-    assert dump.candidates == [[0], [1], [2]]
+    assert dump.candidates.tolist() == [[0], [1], [2]]
     assert dump.proposal is None
     assert dump.pad is None
     assert repr(dump) == "FlatDump('dump.pt', positions=3, vocab=5, dtype='float32')"

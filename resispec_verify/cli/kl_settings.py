@@ -1,0 +1,148 @@
+"""Options of `resispec-verify kl` to what the analysis takes, checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from resispec_verify.errors import InputError
+
+if TYPE_CHECKING:
+    from resispec_verify.analysis.marginals import Evaluation
+    from resispec_verify.analysis.over_dumps import Reading
+    from resispec_verify.distributions import Sampling
+
+__all__ = ["check_demands", "check_plot", "check_tokens", "make_evaluation", "make_reading"]
+
+MOST_CANDIDATES = 1000  # far beyond any engine; more is a slip of the keyboard
+
+
+def check_demands(marginal: str, require_exact: bool, max_tv: float | None) -> None:
+    """Refuse a demand on a check that cannot fail."""
+    if max_tv is not None and not 0 <= max_tv <= 1:
+        raise InputError(f"--max-tv must be in [0, 1], got {max_tv:g}")
+    if marginal == "path-identity" and (require_exact or max_tv is not None):
+        raise InputError(
+            "the path identity cannot fail, so it meets no demand: --require-exact and --max-tv need "
+            "--marginal operational or both"
+        )
+
+
+def make_evaluation(
+    names: list[str] | None,
+    candidates: int,
+    marginal: str,
+    gap: float | None,
+    max_expansions: float | None,
+    seed: int,
+    candidate_list: str | None,
+    **options: str,
+) -> Evaluation:
+    """What to compute, from the options; raises on the first that is out of range."""
+    from resispec_verify.analysis.marginals import Evaluation
+    from resispec_verify.evidence.enumeration import Budget
+    from resispec_verify.rules import make_rule
+
+    if not 1 <= candidates <= MOST_CANDIDATES:
+        raise InputError(f"--candidates must be in 1..{MOST_CANDIDATES}, got {candidates}")
+    if gap is not None and not 0 <= gap <= 1:
+        raise InputError(f"--gap must be in [0, 1], got {gap:g}")
+    if max_expansions is not None and not max_expansions >= 1:
+        raise InputError(f"--max-expansions must be at least 1, got {max_expansions:g}")
+    if seed < 0:
+        raise InputError(f"--seed must not be negative, got {seed}")
+    limits = Budget()
+    work = limits if max_expansions is None else Budget(most_paths=max_expansions, most_states=max_expansions)
+    if gap is not None:
+        work = Budget(gap, work.most_paths, work.most_states, until_decided=False)
+    chosen = tuple(make_rule(name, **options) for name in dict.fromkeys(names or ["resispec", "specinfer"]))
+    return Evaluation(
+        rules=chosen,
+        candidates=candidates,
+        operational=marginal != "path-identity",
+        identity=marginal != "operational",
+        budget=work,
+        seed=seed,
+        candidate_list=_candidate_list(candidate_list, candidates),
+    )
+
+
+def _candidate_list(text: str | None, candidates: int) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        tokens = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"--candidate-list must be token ids such as 5,17,3; got {text!r}") from None
+    if len(tokens) < candidates or min(tokens) < 0:
+        raise InputError(
+            f"--candidate-list has {len(tokens)} tokens; give at least {candidates}, none of them negative"
+        )
+    return tokens
+
+
+def make_reading(
+    temperatures: list[float] | None,
+    filters: tuple[int | None, float | None, float | None],
+    proposal: tuple[float | None, int | None, float | None],
+    kind: str | None,
+    precision: str,
+    positions: str | None,
+    batch: int | None,
+) -> Reading:
+    """How rows become pairs, from the options; raises on the first that is out of range."""
+    from resispec_verify.analysis.over_dumps import Reading
+
+    if batch is not None and batch < 1:
+        raise InputError(f"--batch must be at least 1, got {batch}")
+    samplings = None
+    if temperatures or any(value is not None for value in filters):
+        samplings = tuple(_sampling("--", t, *filters) for t in dict.fromkeys(temperatures or [1.0]))
+    top_k, top_p = proposal[1:]
+    _sampling("--proposal-", 1.0 if proposal[0] is None else proposal[0], top_k, top_p, None)
+    start, stop = _positions(positions)
+    return Reading(
+        samplings,
+        proposal_sampling=lambda sampling: sampling.overridden(*proposal),
+        kind=kind,
+        precision=precision,
+        start=start,
+        stop=stop,
+        batch=batch,
+    )
+
+
+def _sampling(
+    option: str, temperature: float, top_k: int | None, top_p: float | None, min_p: float | None
+) -> Sampling:
+    from resispec_verify.distributions import Sampling
+
+    try:
+        return Sampling(temperature, top_k, top_p, min_p)
+    except InputError as error:  # its message begins with the field, spelled as in the option
+        raise InputError(f"{option}{error}") from None
+
+
+def _positions(text: str | None) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    try:
+        start, stop = text.split(":")
+        return (int(start) if start else None), (int(stop) if stop else None)
+    except ValueError:
+        raise InputError(f"--positions must be a range A:B such as 0:16; got {text!r}") from None
+
+
+def check_plot(path: Path | None) -> None:
+    """Refuse a plot in a format that is not drawn."""
+    if path is not None and path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise InputError(f"--plot {path}: the name must end in .png, .svg or .pdf")
+
+
+def check_tokens(evaluation: Evaluation, vocab: int, where: str) -> None:
+    """Refuse a candidate list with a token outside the vocabulary."""
+    worst = max(evaluation.candidate_list or (0,))
+    if worst >= vocab:
+        raise InputError(
+            f"--candidate-list: token {worst} is outside the vocabulary 0..{vocab - 1} of {where}"
+        )

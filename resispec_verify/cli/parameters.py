@@ -1,0 +1,66 @@
+"""Option types: whole numbers stay whole, and a negative number is a value to refuse, not an option."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from resispec_verify.errors import InputError
+
+__all__ = ["Count", "File", "Files", "Flag", "Names", "Number", "Numbers", "Text", "named"]
+
+
+def _whole(kind: type, tokens: Any) -> int:
+    (token,) = tokens
+    try:
+        return int(token.value)
+    except ValueError:
+        raise InputError(f"{token.keyword} must be a whole number, got {token.value!r}") from None
+
+
+def _number(token: Any) -> float:
+    try:
+        return float(token.value)
+    except ValueError:
+        raise InputError(f"{token.keyword} must be a number, got {token.value!r}") from None
+
+
+def _real(kind: type, tokens: Any) -> float:
+    (token,) = tokens
+    return _number(token)
+
+
+def _reals(kind: type, tokens: Any) -> list[float]:
+    return [_number(token) for token in tokens]
+
+
+Count = Annotated[int, Parameter(converter=_whole, allow_leading_hyphen=True, n_tokens=1)]
+Number = Annotated[float, Parameter(converter=_real, allow_leading_hyphen=True, n_tokens=1)]
+Numbers = Annotated[
+    list[float], Parameter(converter=_reals, allow_leading_hyphen=True, negative=(), n_tokens=1)
+]
+Text = Annotated[str, Parameter(allow_leading_hyphen=True)]
+Names = Annotated[list[str], Parameter(negative=())]
+File = Annotated[Path, Parameter(allow_leading_hyphen=True)]
+Files = Annotated[list[Path], Parameter(consume_multiple=True, negative=())]
+Flag = Annotated[bool, Parameter(negative=())]
+
+
+def named(option: str, error: InputError) -> InputError:
+    """The error with the option it is about in front."""
+    return InputError(f"{option}: {error}")
+
+
+def utf8_or_escaped() -> None:
+    """Let nothing that is printed fail: what a terminal cannot show is escaped, a closed stream swallows."""
+    import os
+
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - lives as long as the process
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")

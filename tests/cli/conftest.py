@@ -1,0 +1,37 @@
+"""Fixtures of the command-line tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_helpers import EXAMPLE, Result, command, drawn, save
+
+from resispec_verify.cli import main
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
+    """Run the command in this process."""
+
+    def run(*arguments: object) -> Result:
+        capsys.readouterr()
+        status = main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return Result(status, out, err)
+
+    return run
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    """Five positions, six tokens."""
+    return save(tmp_path / "dump.pt", drawn(5, 6, seed=1), drawn(5, 6, seed=2))
+
+
+@pytest.fixture(scope="session")
+def example_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
+    """The real command on the real example: its report on standard output, its CSV in a file."""
+    path = tmp_path_factory.mktemp("example") / "positions.csv"
+    return command("kl", "--logits", EXAMPLE, "--json", "-", "--csv", path), path
