@@ -175,19 +175,15 @@ def markdown(machine: dict[str, object], results: list[dict], arguments: list[st
     for r in results:
         free = r["token_free"]
         what = f"{r['dump']} ({r['positions']} positions, V = {r['vocab']})"
-        rows += [
-            (what, "token-free rounds (SpecInfer n = 3) and path identities / softmax of both", 4,
-             f"{free['rounds_over_softmax']:.1f}", ""),
-            (what, "divergences and limit / argsort(p/q)", 2,
-             f"{free['divergences_and_limit_over_argsort']:.1f}", ""),
-        ]  # fmt: skip
+        rows.append((what, TOKEN_FREE, 4, f"{free['rounds_over_softmax']:.1f}", ""))
+        rows.append((what, MEASURES, 2, f"{free['divergences_and_limit_over_argsort']:.1f}", ""))
         for paths in r["resispec"]:
             where = f"{what}, T = {paths['temperature']:g}"
             for key, text, goal in PATH_ROWS:
+                median, slowest = paths[f"{key}_ratio_median"], paths[f"{key}_ratio_max"]
                 rows.append(
-                    (where, f"ResiSpec {text} / argsort(p/q)", goal, f"{paths[key + '_ratio_median']:.1f}",
-                     f"{paths[key + '_ratio_max']:.0f}")
-                )  # fmt: skip
+                    (where, f"ResiSpec {text} / argsort(p/q)", goal, f"{median:.1f}", f"{slowest:.0f}")
+                )
             within = f"{paths['n3_rows_within_1e-3']} of {paths['rows']} rows"
             rows.append((where, "ResiSpec n = 3: gap within 1e-3 in 5e7 paths", "", within, ""))
     lines = [f"| {' | '.join(map(str, row))} |" for row in rows]
@@ -198,6 +194,8 @@ def markdown(machine: dict[str, object], results: list[dict], arguments: list[st
     )
 
 
+TOKEN_FREE = "token-free rounds (SpecInfer n = 3) and path identities / softmax of both"
+MEASURES = "divergences and limit / argsort(p/q)"
 PATH_ROWS = (
     ("n1", "n = 1", 4),
     ("n2_gap_zero", "n = 2, gap 0", 300),

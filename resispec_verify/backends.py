@@ -44,7 +44,8 @@ def to_numpy(array: Any) -> np.ndarray:
         return array.get()
     if is_torch_array(array):
         return array.detach().cpu().numpy()
-    return np.asarray(array)
+    first = array.__array_namespace__().__array_namespace_info__().devices()[0]
+    return np.asarray(array.to_device(first))
 
 
 def get_backend(name: str = "auto") -> Backend:

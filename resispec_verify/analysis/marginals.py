@@ -20,7 +20,6 @@ from resispec_verify.evidence.enumeration import Budget, operational_marginals
 from resispec_verify.evidence.marginal import Marginals, estimated_acceptance, tv_interval
 from resispec_verify.evidence.path_identity import draw_candidates, path_identity
 from resispec_verify.kernels.divergences import distances, divergence_bounds, printed_kl
-from resispec_verify.kernels.transport import transport_limit
 from resispec_verify.rules import ResiSpec, Rule
 from resispec_verify.verdict import Verdict, judge_all, overall
 
@@ -97,7 +96,7 @@ class Row:
     rounding: list[float] = field(default_factory=list)
     acceptance: list[list[float]] = field(default_factory=list)
     accepted_low: list[float] = field(default_factory=list)
-    limit: list[float] = field(default_factory=list)
+    limit: list[float | None] = field(default_factory=list)
     verdict: list[Verdict] = field(default_factory=list)
     expansions: list[int] = field(default_factory=list)
     exhausted: list[bool] = field(default_factory=list)
@@ -123,7 +122,7 @@ class Row:
     def above_limit(self) -> list[int]:
         """Positions that accept more than the limit, beyond rounding: each proves inexactness."""
         numbers = zip(self.position, self.accepted_low, self.limit, self.rounding, strict=True)
-        return [i for i, accepted, limit, rounding in numbers if accepted > limit + 2 * rounding]
+        return [i for i, a, limit, e in numbers if limit is not None and a > limit + 2 * e]
 
 
 def evaluate(
@@ -154,11 +153,12 @@ def evaluate(
     """
     batch = list(positions)
     with clock("limit"):
-        limits: dict[int, np.ndarray] = {}
+        limits: dict[tuple[str, int], list[float | None]] = {}
         for rule in evaluation.rules:
-            n = _count(rule, evaluation)
-            if n not in limits:
-                limits[n] = to_numpy(transport_limit(pair.target, pair.drawn_from, n))
+            key = (rule.proposal.name, _count(rule, evaluation))
+            if key not in limits:
+                limit = rule.proposal.limit(pair.target, pair.drawn_from, key[1])
+                limits[key] = [None] * len(batch) if limit is None else to_numpy(limit).tolist()
     for rule in evaluation.rules:
         n = _count(rule, evaluation)
         common = {"rule": rule, "temperature": temperature, "candidates": n, "dataset": dataset}
@@ -169,7 +169,7 @@ def evaluate(
                 )
             row = rows.setdefault((label(rule), "operational"), Row(marginal="operational", **common))
             with clock("divergences"):
-                _append(row, marginals, pair.target, batch, limits[n])
+                _append(row, marginals, pair.target, batch, limits[rule.proposal.name, n])
                 row.source += [source] * len(batch)
         if evaluation.identity:
             row = rows.get((label(rule), "path-identity")) or Row(marginal="path-identity", **common)
@@ -180,7 +180,7 @@ def evaluate(
                 continue
             rows[label(rule), "path-identity"] = row
             with clock("divergences"):
-                _append_identity(row, emitted, pair.target, batch, limits[n])
+                _append_identity(row, emitted, pair.target, batch, limits[rule.proposal.name, n])
                 row.source += [source] * len(batch)
 
 
@@ -243,7 +243,7 @@ def _watched(rule: Rule, row: Row) -> Callable[[Any, Any, Any], Any] | None:
     return proxy
 
 
-def _append(row: Row, marginals: Marginals, target: Any, batch: list[int], limit: np.ndarray) -> None:
+def _append(row: Row, marginals: Marginals, target: Any, batch: list[int], limit: list[float | None]) -> None:
     xp = array_namespace(target)
 
     def host(values: Any) -> np.ndarray:
@@ -280,7 +280,7 @@ def _append(row: Row, marginals: Marginals, target: Any, batch: list[int], limit
     row.rounding += rounding.tolist()
     row.acceptance += estimated_acceptance(acceptance, unexpanded).tolist()
     row.accepted_low += acceptance.sum(axis=-1).tolist()
-    row.limit += limit.astype(np.float64).tolist()
+    row.limit += limit
     row.verdict += judge_all(tv_low, tv_high, rounding)
     row.expansions += marginals.expansions
     row.exhausted += marginals.exhausted
@@ -291,7 +291,9 @@ def _append(row: Row, marginals: Marginals, target: Any, batch: list[int], limit
     row.never_emitted_tokens += [np.flatnonzero(s)[:10].tolist() for s in silent_rows]
 
 
-def _append_identity(row: Row, emitted: Any, target: Any, batch: list[int], limit: np.ndarray) -> None:
+def _append_identity(
+    row: Row, emitted: Any, target: Any, batch: list[int], limit: list[float | None]
+) -> None:
     if emitted.dtype != array_namespace(emitted).float64:  # shows the noise of the working precision
         row.kl_printed += to_numpy(printed_kl(emitted, target)).astype(np.float64).tolist()
     emitted, target = _double(emitted), _double(target)
@@ -304,7 +306,7 @@ def _append_identity(row: Row, emitted: Any, target: Any, batch: list[int], limi
     row.tv_low += tv
     row.tv_high += tv
     row.gap += [0.0] * len(batch)
-    row.limit += limit.astype(np.float64).tolist()
+    row.limit += limit
 
 
 def _double(values: Any) -> Any:

@@ -60,7 +60,7 @@ def _record(row: Row, with_dataset: bool) -> dict[str, str]:
         record |= {
             "gap max": _number(r["gap_max"]),
             "acceptance": f"{sum(r['acceptance']):.4f}",
-            "limit": f"{r['limit_mean']:.4f}",
+            "limit": "unknown" if r["limit_mean"] is None else f"{r['limit_mean']:.4f}",
             "verdict": r["verdict"],
         }
     return record
@@ -73,7 +73,7 @@ def _print_records(console: Any, title: str, records: list[dict[str, str]]) -> N
     while _width(columns, records) > console.width and len(hidden) < len(DISPENSABLE):
         hidden.append(DISPENSABLE[len(hidden)])
         columns = [column for column in columns if column not in hidden]
-    console.print(Text(title))
+    console.print(Text(f"{title} (KL(marginal || target), nats)"), soft_wrap=True)
     if _width(columns, records) > console.width:
         for record in records:
             print_lines(console, ["", *(f"  {key}: {value}" for key, value in record.items())])

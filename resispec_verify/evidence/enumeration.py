@@ -91,11 +91,13 @@ def operational_marginals(
     proposal = proposal or rule.proposal
     honest = drawn_from is None and isinstance(proposal, Iid)
     drawn_from = draft if drawn_from is None else drawn_from
+    # A rule gets copies: one that writes into its arguments is scored on the originals.
+    shown, declared = (array_namespace(a).asarray(a, copy=True) for a in (target, draft))
     if rule.depends_on == "nothing" and isinstance(proposal, Iid):
-        return _token_free(rule, target, draft, n, drawn_from)
+        return _token_free(rule, shown, declared, n, drawn_from)
 
     def position(i: int) -> Marginals:
-        p, q, s = target[i, :], draft[i, :], drawn_from[i, :]
+        p, q, s = shown[i, :], declared[i, :], drawn_from[i, :]
         best: Marginals | None = None
         spent = 0
         for gap in _gaps(budget):
@@ -107,7 +109,7 @@ def operational_marginals(
             spent += row.expansions[0]
             if best is None or float(row.gap[0]) <= float(best.gap[0]):
                 best = row
-            low, high = tv_interval(best, p[None, :])
+            low, high = tv_interval(best, target[i : i + 1, :])
             verdict = judge(float(low[0]), float(high[0]), float(best.rounding[0]))
             if row.exhausted[0] or verdict is not Verdict.UNDECIDED:
                 break

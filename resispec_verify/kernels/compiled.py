@@ -220,6 +220,8 @@ def _kl_term(m, p):
         return d * t * (0.5 - t * (1 / 6 - t * (1 / 12 - t * (1 / 20 - t / 30))))
     if m <= 0.0:
         return p
+    if abs(d) < 0.5 * p:
+        return max(m * np.log1p(d / p) - d, 0.0)
     ratio = m / p
     # Over a denormal target the ratio overflows; its logarithm does not.
     log_ratio = np.log(ratio) if ratio < np.inf else np.log(m) - np.log(p)

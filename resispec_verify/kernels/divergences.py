@@ -60,7 +60,9 @@ def kl_terms(marginal: Any, target: Any) -> Any:
     series = d * t * (0.5 - t * (1 / 6 - t * (1 / 12 - t * (1 / 20 - t / 30))))
     with np.errstate(over="ignore"):  # over a denormal target the ratio overflows; its logarithm does not
         ratio = x / y
+    close = xp.abs(d) < 0.5 * y
     log_ratio = xp.where(xp.isinf(ratio), xp.log(x) - xp.log(y), xp.log(ratio))
+    log_ratio = xp.where(close, xp.log1p(xp.where(close, d / xp.where(close, y, 1.0), 0.0)), log_ratio)
     terms = xp.where(near, series, xp.clip(x * log_ratio - d, 0.0, None))
     return xp.where(inside, terms, xp.where(marginal > 0, xp.inf, target))
 
@@ -85,7 +87,7 @@ def printed_kl(marginal: Any, target: Any) -> Any:
 
 def distances(marginal: Any, target: Any) -> tuple[Any, Any]:
     """``(total_variation, kullback_leibler)``, in one pass where that is possible."""
-    if compiled.compilable(marginal, target):
+    if compiled.compilable(marginal, target) and marginal.dtype == np.float64:
         return compiled.divergences(marginal, target)
     return total_variation(marginal, target), kullback_leibler(marginal, target)
 
@@ -110,7 +112,7 @@ def divergence_bounds(placed: Any, target: Any, gap: Any, allowed: Any) -> Bound
     xp = array_namespace(placed, target, gap)
     excess = placed_excess(placed, target)
     tv_high = xp.clip(excess + gap, None, 1.0)
-    if compiled.compilable(placed, target):
+    if compiled.compilable(placed, target) and placed.dtype == np.float64:
         return Bounds(excess, tv_high, *compiled.kl_bounds(placed, target, gap, allowed))
     terms = kl_terms(placed, target)
     base = xp.sum(terms, axis=-1)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.kernels import compiled
 from resispec_verify.kernels.probabilities import at
 
-__all__ = ["Proxy", "accept_ratio", "normalize", "proxy", "standard_residual"]
+__all__ = ["Proxy", "accept_ratio", "density_ratio", "normalize", "proxy", "standard_residual"]
 
 
 def accept_ratio(current: Any, draft: Any) -> Any:
@@ -17,8 +18,16 @@ def accept_ratio(current: Any, draft: Any) -> Any:
     if compiled.compilable(current, draft):
         return compiled.accept_ratio(current, draft)
     xp = array_namespace(current, draft)
-    safe = xp.where(draft > 0, draft, 1.0)
-    return xp.where(draft > current, current / safe, xp.astype(current > 0, current.dtype))
+    over = draft > current
+    ratio = xp.where(over, current, 0.0) / xp.where(over, draft, 1.0)
+    return xp.where(over, ratio, xp.astype(current > 0, current.dtype))
+
+
+def density_ratio(current: Any, draft: Any) -> Any:
+    """``R / q`` elementwise; inf where q = 0, and where the quotient overflows."""
+    xp = array_namespace(current, draft)
+    with np.errstate(over="ignore"):
+        return xp.where(draft > 0, current / xp.where(draft > 0, draft, 1.0), xp.inf)
 
 
 def normalize(mass: Any, fallback: Any) -> Any:
@@ -91,7 +100,7 @@ def proxy(current: Any, draft: Any, rejected: Any, *, redistribution: str, budge
     gap = xp.abs(q0 - R0)
     wanted = gap
     if budget == "floor":
-        ratio = xp.where(draft > 0, current / xp.where(draft > 0, draft, 1.0), xp.inf)
+        ratio = density_ratio(current, draft)
         wanted = xp.maximum(xp.min(ratio, axis=-1)[..., None], gap)
     available = xp.sum(xp.where(here, 0.0, R), axis=-1)
     Z = xp.minimum(wanted, available)
@@ -135,7 +144,7 @@ def _water_level(current: Any, draft: Any, Z: Any, R0: Any, q0: Any, *, exclude:
     """
     xp = array_namespace(current)
     vocab = current.shape[-1]
-    ratio = xp.where(draft > 0, current / xp.where(draft > 0, draft, 1.0), xp.inf)
+    ratio = density_ratio(current, draft)
     order = xp.argsort(ratio, axis=-1)
     ratio = xp.take_along_axis(ratio, order, axis=-1)
     R_sorted = xp.take_along_axis(current, order, axis=-1)
@@ -143,7 +152,7 @@ def _water_level(current: Any, draft: Any, Z: Any, R0: Any, q0: Any, *, exclude:
     # Of the ranks below j the sum holds all of R, of those from j on a multiple of q.
     full = xp.cumulative_sum(R_sorted, axis=-1, include_initial=True)[..., :-1]
     slope = xp.flip(xp.cumulative_sum(xp.flip(q_sorted, axis=-1), axis=-1), axis=-1)
-    own_ratio = xp.where(q0 > 0, R0 / xp.where(q0 > 0, q0, 1.0), xp.inf)
+    own_ratio = density_ratio(R0, q0)
 
     def total(j: Any) -> Any:
         """The sum at level ``ratio[j]``."""

@@ -9,6 +9,7 @@ from array_api_compat import array_namespace, is_numpy_array
 
 from resispec_verify.kernels.jit import jit
 from resispec_verify.kernels.ratio_order import ratio_order
+from resispec_verify.kernels.residuals import density_ratio
 
 __all__ = ["transport_limit"]
 
@@ -37,16 +38,18 @@ def transport_limit(target: Any, draft: Any, candidates: int) -> Any:
     xp = array_namespace(target, draft)
     if candidates == 0:
         return xp.zeros(target.shape[:-1], dtype=target.dtype, device=target.device)
-    if is_numpy_array(target) and target.dtype == np.float64:
+    dtype, wide = target.dtype, xp.float64  # prefix sums over a vocabulary need the digits
+    target, draft = xp.astype(target, wide, copy=False), xp.astype(draft, wide, copy=False)
+    if is_numpy_array(target):
         shape, vocab = target.shape[:-1], target.shape[-1]
         rows = zip(target.reshape(-1, vocab), draft.reshape(-1, vocab), strict=True)
         limits = [_limit_of_prefix(ratio_order(p, q).prefix, candidates) for p, q in rows]
-        return np.asarray(limits).reshape(shape)
-    ratio = xp.where(draft > 0, target / xp.where(draft > 0, draft, 1.0), xp.inf)
-    order = xp.argsort(ratio, axis=-1)
+        return np.asarray(limits, dtype).reshape(shape)
+    order = xp.argsort(density_ratio(target, draft), axis=-1)
     p = xp.cumulative_sum(xp.take_along_axis(target, order, axis=-1), axis=-1)
     q = xp.cumulative_sum(xp.take_along_axis(draft, order, axis=-1), axis=-1)
-    return xp.clip(1.0 + xp.clip(xp.min(p - q**candidates, axis=-1), None, 0.0), 0.0, 1.0)
+    least = xp.clip(xp.min(p - q**candidates, axis=-1), None, 0.0)
+    return xp.astype(xp.clip(1.0 + least, 0.0, 1.0), dtype)
 
 
 @jit()

@@ -36,8 +36,17 @@ def plot_marginals(rows: Sequence[Row]) -> Figure:
         verdict = row.overall()
         assert verdict is not None
         _draw_distance(distance, row, f"{_name(row, rows)}: {verdict.value}", style)
-        total = [sum(a) for a in row.acceptance]
-        acceptance.scatter(row.limit, total, s=22, alpha=0.8, linewidths=0, label=_name(row, rows), **style)
+        known = [
+            (limit, sum(a)) for limit, a in zip(row.limit, row.acceptance, strict=True) if limit is not None
+        ]
+        acceptance.scatter(
+            *zip(*known, strict=True) if known else ([], []),
+            s=22,
+            alpha=0.8,
+            linewidths=0,
+            label=_name(row, rows),
+            **style,
+        )
     _finish_distance(distance, rows)
     _finish_acceptance(acceptance)
     return figure

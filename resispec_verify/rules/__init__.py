@@ -31,17 +31,23 @@ RULES: dict[str, type[Rule]] = {rule.name: rule for rule in (Speculative, SpecIn
 
 
 def make_rule(name: str, **options: Any) -> Rule:
-    """The rule of that name; ``options`` go to rules that have them.
+    """The rule of that name; ``options`` of other rules are left out.
 
     Raises
     ------
     InputError
-        Unknown name, with the nearest one.
+        Unknown name, with the nearest one, or an option that no rule has.
     """
     if name not in RULES:
         near = difflib.get_close_matches(name, RULES, n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise InputError(f"unknown rule {name!r}{hint} (known: {', '.join(RULES)})")
+    known = {key for rule in RULES.values() for key in _fields(rule)}
+    if unknown := set(options) - known:
+        raise InputError(f"no rule has the option {sorted(unknown)[0]!r} (known: {', '.join(sorted(known))})")
     rule = RULES[name]
-    fields = getattr(rule, "__dataclass_fields__", {})
-    return rule(**{key: value for key, value in options.items() if key in fields})
+    return rule(**{key: value for key, value in options.items() if key in _fields(rule)})
+
+
+def _fields(rule: type[Rule]) -> tuple[str, ...]:
+    return tuple(getattr(rule, "__dataclass_fields__", {}))

@@ -1,6 +1,6 @@
 """Pairs of laws whose entries are exact in float64, so that the rational oracle sees the very same input.
 
-All probabilities are multiples of ``2**-bits`` with at most 50 bits: they and their sums are exact.
+All probabilities are multiples of ``2**-53`` or more: they and their sums are exact.
 """
 
 from __future__ import annotations
@@ -49,14 +49,15 @@ def laws(draw, size: int) -> Law:
     return tuple(F(b - a, total) for a, b in zip([0, *cuts], [*cuts, total], strict=True))
 
 
+KINDS = ("unrelated", "unrelated", "equal", "moved", "permuted", "peaked", "disjoint", "outside")
+
+
 @st.composite
 def pairs(draw, max_size: int = 6) -> tuple[Law, Law]:
-    """A target and a draft: unrelated, equal, equal but for a little, permuted, near one-hot or disjoint."""
+    """A target and a draft in one of these relations; "moved" is equal but for a little."""
     size = draw(st.integers(1, max_size))
     target = draw(laws(size))
-    kind = draw(
-        st.sampled_from(["unrelated", "unrelated", "equal", "moved", "permuted", "peaked", "disjoint"])
-    )
+    kind = draw(st.sampled_from(KINDS))
     if kind == "equal":
         return target, target
     if kind == "moved":
@@ -71,6 +72,12 @@ def pairs(draw, max_size: int = 6) -> tuple[Law, Law]:
         cut = draw(st.integers(1, size - 1))
         left, right = draw(laws(cut)), draw(laws(size - cut))
         return (*left, *(F(0),) * (size - cut)), (*(F(0),) * cut, *right)
+    if kind == "outside" and size > 1:
+        # Most of the target is not drafted: what is drafted cannot hold the budget, and the rest has to.
+        cut = draw(st.integers(1, size - 1))
+        inside, outside, draft = draw(laws(cut)), draw(laws(size - cut)), draw(laws(cut))
+        target = (*(mass / 8 for mass in inside), *(7 * mass / 8 for mass in outside))
+        return target, (*draft, *(F(0),) * (size - cut))
     return target, draw(laws(size))
 
 

@@ -49,7 +49,7 @@ def oracle(rule, laws, n):
 
 
 @pytest.mark.parametrize("rule", ENGINES.values(), ids=ENGINES)
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_the_whole_marginal_lies_inside_the_bounds(rule, data):
     # Right value: full enumeration in fractions.
@@ -110,7 +110,7 @@ def test_the_requested_gap_is_met_where_work_is_not_limited(rule, pair, n, gap):
 
 
 @pytest.mark.parametrize("rule", ENGINES.values(), ids=ENGINES)
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(pair=pairs(max_size=5), n=st.integers(1, 3))
 def test_more_expansions_never_widen_the_gap(rule, pair, n):
     gaps = []

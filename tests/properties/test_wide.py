@@ -40,10 +40,13 @@ def pair_of(kind: str, vocab: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
         p, q = rng.integers(1, 4, size=(2, vocab)).astype(float)
     if kind == "equal":
         q = p
+    if kind == "outside":  # what is drafted holds little of the target, and the draft is peaked
+        inside = np.arange(vocab) < (vocab + 1) // 2
+        p, q = np.where(inside, 0.1 * p, p), np.where(inside, q**3, 0.0)
     return normalised(p), normalised(q)
 
 
-KINDS = ["flat", "peaked", "near", "zeros", "ties", "equal"]
+KINDS = ["flat", "peaked", "near", "zeros", "ties", "equal", "outside"]
 
 
 def compare(rule, other, p, q, n) -> None:
