@@ -48,7 +48,7 @@ def plot_marginals(rows: Sequence[Row]) -> Figure:
             **style,
         )
     _finish_distance(distance, rows)
-    _finish_acceptance(acceptance)
+    _finish_acceptance(acceptance, rows)
     return figure
 
 
@@ -85,7 +85,7 @@ def _finish_distance(axes: Axes, rows: Sequence[Row]) -> None:
         axes.legend(fontsize=8, loc="center", bbox_to_anchor=(0.5, 0.35))
 
 
-def _finish_acceptance(axes: Axes) -> None:
+def _finish_acceptance(axes: Axes, rows: Sequence[Row]) -> None:
     axes.plot([0, 1], [0, 1], color="0.3", linewidth=1)
     axes.fill_between([0, 1], [0, 1], [1, 1], color="#D55E00", alpha=0.08, linewidth=0)
     axes.text(0.03, 0.96, "no exact rule can be here", fontsize=8, color="0.35", va="top")
@@ -93,5 +93,5 @@ def _finish_acceptance(axes: Axes) -> None:
     axes.set_xlabel("limit: best acceptance of any exact rule")
     axes.set_ylabel("acceptance: P(a candidate is emitted)")
     axes.set_title("Acceptance against the limit")
-    if axes.collections:
+    if rows:
         axes.legend(fontsize=8, loc="lower right")

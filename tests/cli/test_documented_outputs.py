@@ -1,0 +1,33 @@
+"""Every command output shown in the README and the docs is what the command prints today."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def regenerate():
+    spec = importlib.util.spec_from_file_location("regenerate", ROOT / "docs" / "regenerate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+)
+def test_outputs_are_current(regenerate, page, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert regenerate.stale(ROOT / page) == []
+
+
+def test_a_changed_figure_is_noticed(regenerate, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    page = tmp_path / "page.md"
+    page.write_text(text.replace("0.6989", "0.6988", 1), encoding="utf-8")
+    assert len(regenerate.stale(page)) == 1

@@ -1,0 +1,74 @@
+"""The map of docs/architecture.md, held against the imports: data flows one way."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "resispec_verify"
+
+# What each room may import from the package, besides itself. A new room needs a line here.
+MAY_IMPORT = {
+    "errors": set(),
+    "verdict": set(),
+    "backends": {"errors"},
+    "kernels": {"errors"},
+    "oracle": set(),
+    "dumps": {"errors"},
+    "distributions": {"errors", "kernels"},
+    "rules": {"errors", "kernels", "backends"},
+    "evidence": {"errors", "kernels", "backends", "rules", "verdict"},
+    "analysis": {
+        "backends", "distributions", "dumps", "errors", "evidence", "kernels", "oracle", "rules", "verdict",
+    },
+    "plots": {"analysis"},
+    "record": {"distributions", "dumps", "errors", "kernels", "rules"},
+    "cli": {
+        "analysis", "backends", "distributions", "dumps", "errors", "evidence", "kernels", "plots", "record",
+        "rules",
+    },
+    "__main__": {"cli"},
+    "__init__": set(),
+}  # fmt: skip
+
+
+def room(path: Path) -> str:
+    """The top-level module or folder a file belongs to."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    """Rooms of the package that a file imports, also inside functions."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module] if node.module != "resispec_verify" else []
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        found |= {name.split(".")[1] for name in names if name.startswith("resispec_verify.")}
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_every_import_follows_the_map(path):
+    assert imports(path) - {room(path)} <= MAY_IMPORT[room(path)]
+
+
+def test_oracle_and_rules_stand_on_their_own_feet():
+    for here, there in (
+        ("oracle", "rules"),
+        ("oracle", "kernels"),
+        ("oracle", "evidence"),
+        ("rules", "oracle"),
+    ):
+        assert all(there not in imports(path) for path in (PACKAGE / here).rglob("*.py"))
+
+
+def test_only_the_command_line_prints():
+    for path in PACKAGE.rglob("*.py"):
+        if room(path) in ("cli", "__main__"):
+            continue
+        names = {n.func.id for n in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+                 if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}  # fmt: skip
+        assert "print" not in names, path

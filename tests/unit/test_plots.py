@@ -1,0 +1,61 @@
+"""Figures: data in, Figure out; nothing global, nothing crashes on 0 or inf."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from resispec_verify.analysis.marginals import Clock, Evaluation, evaluate
+from resispec_verify.backends import get_backend
+from resispec_verify.distributions import Pair
+from resispec_verify.plots.marginals import plot_marginals
+from resispec_verify.rules import ResiSpec, SpecInfer
+
+
+def rows_of(target, draft):
+    rows = {}
+    target, draft = np.atleast_2d(np.asarray(target, float)), np.atleast_2d(np.asarray(draft, float))
+    evaluate(
+        Pair(target, draft),
+        Evaluation((ResiSpec(), SpecInfer()), candidates=2),
+        rows,
+        positions=range(len(target)),
+        backend=get_backend("numpy"),
+        clock=Clock(),
+    )
+    return list(rows.values())
+
+
+@pytest.mark.parametrize(
+    ("target", "draft"),
+    [
+        ([[0.3, 0.4, 0.3], [0.2, 0.3, 0.5]], [[0.6, 0.3, 0.1], [0.5, 0.3, 0.2]]),
+        ([[0.5, 0.5]], [[0.5, 0.5]]),  # every distance is 0, which a log axis cannot show
+        ([[1.0, 0.0]], [[0.0, 1.0]]),  # disjoint supports
+    ],
+)
+def test_a_figure_of_two_axes_with_labels(target, draft, tmp_path):
+    figure = plot_marginals(rows_of(target, draft))
+    distance, acceptance = figure.axes
+    assert "total variation" in distance.get_ylabel()
+    assert "limit" in acceptance.get_xlabel()
+    texts = [t.get_text() for t in distance.get_legend().get_texts()]
+    assert [t.split(",")[0] for t in texts] == ["resispec", "specinfer"]
+    figure.savefig(tmp_path / "figure.svg")
+    assert (tmp_path / "figure.svg").stat().st_size > 1000
+
+
+def test_no_rows_give_an_empty_figure():
+    assert len(plot_marginals([]).axes) == 2
+
+
+def test_pyplot_stays_unloaded():
+    code = (
+        "import resispec_verify.plots.marginals as m, sys; m.plot_marginals([]);"
+        "assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"MPLBACKEND": "agg", "PATH": ""}, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr.decode()
