@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "analysis": {
         "backends", "distributions", "dumps", "errors", "evidence", "kernels", "oracle", "rules", "verdict",
     },
+    "samplers": {"kernels"},
     "plots": {"analysis"},
     "record": {"distributions", "dumps", "errors", "kernels", "rules"},
     "cli": {

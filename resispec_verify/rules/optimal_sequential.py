@@ -1,0 +1,71 @@
+"""Optimal sequential verification: the best exact rule that looks at the candidates one by one.
+
+Keeps ResiSpec's idea, mass reserved near the draft for the candidates to come, but reserves it independently
+of the rejected token. With levels ``T_1 >= ... >= T_{n+1} = 0`` and
+``r_k = (p - T_1 q)_+ + min(p, T_{k+1} q)``, candidate k is accepted with ``(r_{k-1} - r_k) / (W_k q)``, where
+``W_k = |r_{k-1}|``, and rejected to ``r_k / |r_k|``; if all are rejected the token is drawn from
+``(p - T_1 q)_+``.
+
+Guarantee: exact for every choice of levels with ``0 <= T_k - T_{k+1} <= W_k``, hence also for a search that has
+not converged. With the levels of `kernels.sequential` its acceptance ``phi(T_1)`` is the largest of any
+sequential rule for n i.i.d. candidates. It stays below the optimal-transport limit, which takes rules that
+look at all candidates at once. The proof is in docs/optimal-sequential.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from resispec_verify.kernels.residuals import normalize
+from resispec_verify.kernels.sequential import levels
+from resispec_verify.rules.interface import Rule, State
+
+__all__ = ["OptimalSequential"]
+
+
+@dataclass(frozen=True)
+class OptimalSequential(Rule):
+    """Sequential verification that accepts as often as any exact sequential rule can.
+
+    Attributes
+    ----------
+    find_levels : callable
+        ``(target, draft, n) -> T (..., n + 1)``; replaceable, since levels never cost exactness.
+    """
+
+    find_levels: Callable[[Any, Any, int], Any] = levels
+
+    name = "optimal-sequential"
+    claims_exact = True
+    source = "this project, docs/optimal-sequential.md"
+    depends_on = "nothing"
+
+    def start(self, target: Any, draft: Any, candidates: int) -> State:
+        """Find the levels; the residual before the first candidate is the target."""
+        xp = array_namespace(target, draft)
+        T = xp.astype(self.find_levels(target, draft, candidates), target.dtype, copy=False)
+        weight = xp.sum(target, axis=-1, keepdims=True)
+        return State(target, draft, 0, {"target": target, "levels": T, "weight": weight})
+
+    def accept(self, state: State) -> Any:
+        """``(min(p, T_k q) - min(p, T_{k+1} q)) / (W_k q)`` with ``W_k`` the mass of the residual."""
+        xp = array_namespace(state.draft)
+        p, q, k = state.extra["target"], state.draft, state.round
+        upper, lower = (state.extra["levels"][..., i, None] for i in (k, k + 1))
+        accepted = xp.minimum(p, upper * q) - xp.minimum(p, lower * q)
+        offered = state.extra["weight"] * q
+        ratio = xp.where(offered > accepted, accepted, 1.0) / xp.where(offered > accepted, offered, 1.0)
+        return xp.where(q > 0, ratio, xp.astype(p > 0, p.dtype))
+
+    def reject(self, state: State, tokens: Any) -> State:
+        """``r_k / |r_k|``, whatever was rejected."""
+        xp = array_namespace(state.draft)
+        p, q, k = state.extra["target"], state.draft, state.round + 1
+        first, level = (state.extra["levels"][..., i, None] for i in (0, k))
+        reserved = xp.clip(p - first * q, 0.0, None) + xp.minimum(p, level * q)
+        weight = xp.sum(reserved, axis=-1, keepdims=True)
+        return State(normalize(reserved, state.residual), q, k, {**state.extra, "weight": weight})

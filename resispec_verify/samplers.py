@@ -1,0 +1,90 @@
+"""Reference samplers: verification rules as programs to drop into a decoder (NumPy, torch; batched).
+
+Written once against the array API, without a Python loop over rows. They take the candidates and the uniform
+numbers, so that the caller owns all randomness.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from array_api_compat import array_namespace
+
+from resispec_verify.kernels.probabilities import at
+from resispec_verify.kernels.residuals import accept_ratio, standard_residual
+from resispec_verify.kernels.sequential import levels
+
+__all__ = ["Verified", "verify_optimal_sequential", "verify_specinfer"]
+
+
+class Verified(NamedTuple):
+    """What verification emits.
+
+    Attributes
+    ----------
+    tokens : int64 array (B,)
+        The emitted token of each row.
+    accepted : int64 array (B,)
+        Index of the accepted candidate; n where all were rejected and the token was drawn afresh.
+    """
+
+    tokens: Any
+    accepted: Any
+
+
+def verify_optimal_sequential(target: Any, draft: Any, candidates: Any, uniforms: Any) -> Verified:
+    """Optimal sequential verification of n candidates a row; exact, and the most accepting such rule.
+
+    Parameters
+    ----------
+    target, draft : array (B, V)
+        Probabilities, float32 or float64. The candidates must really be drawn from the draft, i.i.d.
+    candidates : integer array (B, n)
+    uniforms : array (B, n + 1)
+        Independent, in [0, 1): one for each candidate and one for the draw when all are rejected.
+
+    Returns
+    -------
+    Verified
+    """
+    xp = array_namespace(target, draft, candidates, uniforms)
+    n = candidates.shape[-1]
+    T = xp.astype(levels(target, draft, n), target.dtype, copy=False)
+    rest = xp.clip(target - T[:, :1] * draft, 0.0, None)
+    z = xp.sum(rest, axis=-1)
+    weights = [z + xp.sum(xp.minimum(target, T[:, k, None] * draft), axis=-1) for k in range(1, n)]
+    weight = xp.stack([xp.ones_like(z), *weights][:n], axis=-1) if n else T[:, :0]
+    p, q = at(target, candidates), at(draft, candidates)
+    mass = xp.minimum(p, T[:, :-1] * q) - xp.minimum(p, T[:, 1:] * q)
+    return _emit(uniforms[:, :n] * weight * q < mass, candidates, rest, target, uniforms[:, n])
+
+
+def verify_specinfer(target: Any, draft: Any, candidates: Any, uniforms: Any) -> Verified:
+    """SpecInfer's multi-step verification, for comparison; arguments as `verify_optimal_sequential`."""
+    xp = array_namespace(target, draft, candidates, uniforms)
+    n = candidates.shape[-1]
+    residual, accept = target, []
+    for i in range(n):
+        accept.append(uniforms[:, i : i + 1] < at(accept_ratio(residual, draft), candidates[:, i : i + 1]))
+        residual = standard_residual(residual, draft)
+    decisions = xp.concat(accept, axis=-1) if n else xp.zeros((target.shape[0], 0), dtype=xp.bool)
+    return _emit(decisions, candidates, residual, target, uniforms[:, n])
+
+
+def _emit(accept: Any, candidates: Any, rest: Any, target: Any, uniform: Any) -> Verified:
+    """The first accepted candidate, or a draw from ``rest`` (from the target where that has no mass)."""
+    xp = array_namespace(candidates)
+    n = candidates.shape[-1]
+    law = xp.where(xp.sum(rest, axis=-1, keepdims=True) > 0, rest, target)
+    cumulative = xp.cumulative_sum(law, axis=-1)
+    below = cumulative <= uniform[:, None] * cumulative[:, -1:]
+    drawn = xp.sum(xp.astype(below, xp.int64), axis=-1)
+    last = law.shape[-1] - 1 - xp.argmax(xp.astype(xp.flip(law, axis=-1) > 0, xp.int64), axis=-1)
+    drawn = xp.minimum(drawn, xp.astype(last, xp.int64))
+    if n == 0:
+        return Verified(drawn, xp.zeros_like(drawn))
+    any_accepted = xp.any(accept, axis=-1)
+    first = xp.astype(xp.argmax(xp.astype(accept, xp.int64), axis=-1), xp.int64)
+    token = xp.astype(at(candidates, first[:, None])[:, 0], xp.int64)
+    n_rows = xp.full(drawn.shape, n, dtype=xp.int64, device=drawn.device)
+    return Verified(xp.where(any_accepted, token, drawn), xp.where(any_accepted, first, n_rows))
