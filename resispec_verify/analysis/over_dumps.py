@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from resispec_verify.distributions import (
 from resispec_verify.dumps import Batch, FlatDump, looks_like_probabilities
 from resispec_verify.errors import InputError
 
-__all__ = ["Reading", "Table", "evaluate_dump", "input_kind", "pool"]
+__all__ = ["Reading", "Table", "evaluate_dump", "input_kind", "pairs_of", "pool"]
 
 # Elements of one float64 batch (positions x vocab): 8 MiB an array.
 _BATCH_ELEMENTS = 1 << 20
@@ -87,16 +87,34 @@ def input_kind(dump: FlatDump, kind: str | None) -> str:
     return "logits"
 
 
-def evaluate_dump(
+class Members(NamedTuple):
+    """Pairs of some positions of a dump, all sampled alike.
+
+    Attributes
+    ----------
+    pair : Pair
+        Arrays ``(B, V)``.
+    positions : int array (B,)
+        0-based, in the dump.
+    sampling : Sampling
+    dataset : str or None
+    """
+
+    pair: Pair
+    positions: np.ndarray
+    sampling: Sampling
+    dataset: str | None
+
+
+def pairs_of(
     dump: FlatDump,
     reading: Reading,
-    evaluation: Evaluation,
     *,
     backend: Backend,
     clock: Clock,
     advance: Callable[[int], Any] = lambda done: None,
-) -> Table:
-    """Evaluate one dump; positions stream through in batches.
+) -> Iterator[Members]:
+    """The pairs of a dump, batch by batch and sampling by sampling.
 
     Parameters
     ----------
@@ -111,15 +129,7 @@ def evaluate_dump(
     start, stop = _range(dump, reading)
     with clock("load"):
         kind = input_kind(dump, reading.kind)
-    logged = None if evaluation.candidate_list or not evaluation.identity else dump.candidates
-    if logged is not None and logged.shape[1] < evaluation.candidates:
-        raise InputError(
-            f"{dump.path}: candidates has {logged.shape[1]} a position, fewer than the "
-            f"{evaluation.candidates} to verify; lower --candidates or give --candidate-list"
-        )
     size = reading.batch or max(2, min(64, _BATCH_ELEMENTS // dump.vocab))
-    tables: dict[tuple[Any, ...], dict[tuple[str, str], Row]] = {}
-    padding: list[float] = []
     for first in range(start, stop, size):
         last = min(first + size, stop)
         with clock("load"):
@@ -131,22 +141,45 @@ def evaluate_dump(
             for sampling in samplings:
                 with clock("softmax"):
                     pair = _pair(part, sampling, reading, backend)
-                if dump.pad:
-                    on_padding = pair.target[:, min(dump.pad) :] + pair.draft[:, min(dump.pad) :]
-                    padding += to_numpy(backend.xp.sum(on_padding, axis=-1)).tolist()
-                evaluate(
-                    pair,
-                    evaluation,
-                    tables.setdefault((dataset, sampling), {}),
-                    positions=members.tolist(),
-                    backend=backend,
-                    clock=clock,
-                    candidates=None if logged is None else logged[members],
-                    temperature=sampling.temperature,
-                    dataset=dataset,
-                    source=str(dump.path),
-                )
+                yield Members(pair, members, sampling, dataset)
         advance(last - first)
+
+
+def evaluate_dump(
+    dump: FlatDump,
+    reading: Reading,
+    evaluation: Evaluation,
+    *,
+    backend: Backend,
+    clock: Clock,
+    advance: Callable[[int], Any] = lambda done: None,
+) -> Table:
+    """Evaluate one dump; arguments and errors as `pairs_of`."""
+    logged = None if evaluation.candidate_list or not evaluation.identity else dump.candidates
+    if logged is not None and logged.shape[1] < evaluation.candidates:
+        raise InputError(
+            f"{dump.path}: candidates has {logged.shape[1]} a position, fewer than the "
+            f"{evaluation.candidates} to verify; lower --candidates or give --candidate-list"
+        )
+    tables: dict[tuple[Any, ...], dict[tuple[str, str], Row]] = {}
+    padding: list[float] = []
+    for members in pairs_of(dump, reading, backend=backend, clock=clock, advance=advance):
+        pair = members.pair
+        if dump.pad:
+            on_padding = pair.target[:, min(dump.pad) :] + pair.draft[:, min(dump.pad) :]
+            padding += to_numpy(backend.xp.sum(on_padding, axis=-1)).tolist()
+        evaluate(
+            pair,
+            evaluation,
+            tables.setdefault((members.dataset, members.sampling), {}),
+            positions=members.positions.tolist(),
+            backend=backend,
+            clock=clock,
+            candidates=None if logged is None else logged[members.positions],
+            temperature=members.sampling.temperature,
+            dataset=members.dataset,
+            source=str(dump.path),
+        )
     return Table([row for rows in tables.values() for row in rows.values()], padding)
 
 
