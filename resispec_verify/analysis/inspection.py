@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from resispec_verify.dumps import kind, load_mapping, looks_like_probabilities, open_dump
+from resispec_verify.dumps import (
+    FlatDump,
+    RoundsDump,
+    TargetDump,
+    TreeDump,
+    find_shards,
+    kind,
+    load_mapping,
+    looks_like_probabilities,
+    open_dump,
+    open_rounds,
+    open_target,
+    open_tree,
+)
+from resispec_verify.dumps.keys import DRAFT_KEYS, TARGET_KEYS
+from resispec_verify.dumps.oddities import Oddity, RowScan, ShiftScan
+from resispec_verify.dumps.paths import show
+from resispec_verify.dumps.rows import LazyRows, Rows, Scattered, checked_rows
 from resispec_verify.errors import InputError
 
 __all__ = ["inspect_dump"]
@@ -17,67 +37,262 @@ _USED_AS = ("target", "draft", "proposal")
 
 
 def inspect_dump(path: str | os.PathLike[str], *, pad_vocab: bool = False) -> dict[str, Any]:
-    """Describe one file.
+    """Describe one dump: a file, or a folder, glob or index of shards.
 
     Returns
     -------
     dict
-        ``path``, ``kind`` (flat, rounds, tree, unknown), ``keys`` (key, type, shape, dtype, used_as),
-        ``positions``, ``vocab``, ``dtype`` (None where it is not a flat dump), ``notes`` and ``problems``
-        (one line each).
+        ``path``, ``kind`` (flat, target, rounds, tree, unknown), ``keys`` (key, type, shape, dtype, used_as),
+        ``positions``, ``vocab``, ``dtype`` (None where they do not apply), ``notes`` and ``problems`` (one
+        line each), ``oddities`` (kind, key, count, first_position, text); for rounds and trees ``rounds`` or
+        ``tree`` with their numbers.
 
     Raises
     ------
     InputError
         The file cannot be read at all.
     """
-    mapping = load_mapping(path)
+    shards = find_shards(path)
+    mapping = load_mapping(path) if shards is None else None
+    first = load_mapping(shards.files[0]) if shards is not None else mapping
     result: dict[str, Any] = {
         "path": str(path),
-        "kind": kind(mapping),
-        "keys": [_entry(key, value) for key, value in mapping.items()],
+        "kind": kind(first or {}),
+        "keys": [] if mapping is None else [_entry(key, value) for key, value in mapping.items()],
         "positions": None,
         "vocab": None,
         "dtype": None,
         "notes": [],
         "problems": [],
+        "oddities": [],
     }
-    if result["kind"] in ("rounds", "tree"):
-        return result
+    looks = {"target": _target} if mapping is None else {"rounds": _rounds, "tree": _tree, "target": _target}
     try:
-        dump = open_dump(path, pad_vocab=pad_vocab)
+        looks.get(result["kind"], _flat)(path, result, pad_vocab)
     except InputError as error:
+        if mapping is None:
+            raise
         result["problems"].append(str(error))
-        return result
+    result["oddities"] = [asdict(oddity) for oddity in result["oddities"]]
+    return result
+
+
+def _flat(path: Any, result: dict[str, Any], pad_vocab: bool) -> None:
+    dump = open_dump(path, pad_vocab=pad_vocab)
     result |= {"kind": "flat", "positions": dump.positions, "vocab": dump.vocab, "dtype": dump.dtype}
-    used = dict(zip(dump.keys, _USED_AS, strict=True))
+    result["notes"] += dump.notes
+    roles = [
+        (key, rows)
+        for key, rows in zip(dump.keys, (dump.target, dump.draft, dump.proposal), strict=True)
+        if rows is not None
+    ]
+    if not result["keys"]:
+        labels = {name: getattr(dump, name) for name in ("tokens", "candidates", "dataset", "meta")}
+        held = dict(roles) | {key: value for key, value in labels.items() if value is not None}
+        result["keys"] = [_entry(key, value) for key, value in held.items()]
+    used = dict(zip(dump.keys, _USED_AS, strict=True)) | {
+        "candidates": "path identity",
+        "d2t": "draft tokens",
+        "chunks": "target and draft",
+    }
     for entry in result["keys"]:
-        entry["used_as"] = used.get(entry["key"]) or ({"candidates": "path identity"}.get(entry["key"]))
-    step = max(1, _BATCH_ELEMENTS // dump.vocab)
-    same = True
-    for first in range(0, dump.positions, step):
-        try:
-            batch = dump.batch(first, min(first + step, dump.positions))
-        except InputError as error:
-            result["problems"].append(str(error))
-            same = False
-            continue
-        same = same and np.array_equal(batch.target, batch.draft)
+        entry["used_as"] = used.get(entry["key"])
+    declared = _declared(dump.meta, min(dump.pad) if dump.pad else None)
+    found = _scan(dump.path, [(key, rows, dump.tokens) for key, rows in roles], declared, result["problems"])
     if dump.pad:
         result["notes"].append(
             f"widths differ: target {dump.pad[0]}, draft {dump.pad[1]}; the narrower is padded"
         )
-    if same:
-        result["notes"].append("target and draft are identical: every rule that is exact accepts always")
-    if not result["problems"] and looks_like_probabilities(dump):
-        result["notes"].append("rows look like probabilities, not logits; kl needs --input probabilities")
-    return result
+    if not result["problems"]:
+        found = [*_whole(dump), *found]
+        result["notes"] += [oddity.text for oddity in found if oddity.key == _BOTH]
+    result["oddities"] += found
+
+
+_BOTH = "target and draft"
+
+
+def _whole(dump: FlatDump) -> list[Oddity]:
+    """What concerns both matrices at once."""
+    found = []
+    if dump.target.shape == dump.draft.shape and _same(dump):
+        text = "target and draft are identical: every rule that is exact accepts always"
+        found.append(Oddity("identical", _BOTH, dump.positions, 0, text))
+    if looks_like_probabilities(dump):
+        text = "rows look like probabilities, not logits; kl needs --input probabilities"
+        found.append(Oddity("probabilities", _BOTH, dump.positions, 0, text))
+    return found
+
+
+def _same(dump: FlatDump) -> bool:
+    step = max(1, _BATCH_ELEMENTS // dump.vocab)
+    for first in range(0, dump.positions, step):
+        batch = dump.batch(first, first + step)
+        if not np.array_equal(batch.target, batch.draft):
+            return False
+    return True
+
+
+def _scan(
+    path: str, held: list[tuple[str, Rows, Any]], declared: int | None, problems: list[str]
+) -> list[Oddity]:
+    """Stream the rows of each key, once; rows that are not logits go to `problems`."""
+    found: list[Oddity] = []
+    for key, rows, tokens in held:
+        # The tokens that a reduced vocabulary lacks are not something that was done to its rows.
+        plain = rows.inner if isinstance(rows, Scattered) else rows
+        scan = RowScan(key, rows.dtype, declared)
+        shift = ShiftScan(key, tokens, rows)
+        positions = int(np.prod(rows.shape[:-1], dtype=np.int64))
+        step = max(1, _BATCH_ELEMENTS // rows.shape[-1])
+        for first in range(0, positions, step):
+            last = min(first + step, positions)
+            try:
+                batch = checked_rows(path, key, plain, first, last)
+                scan.add(batch, np.arange(first, last))
+                shift.add(batch if plain is rows else checked_rows(path, key, rows, first, last), first)
+            except InputError as error:
+                problems.append(str(error))
+        found += [*scan.oddities(), *shift.oddities()]
+    return found
+
+
+def _declared(meta: Any, narrower: int | None) -> int | None:
+    """The vocabulary without padding, as far as anything says."""
+    stated = meta.get("vocab_size") if isinstance(meta, Mapping) else None
+    if isinstance(stated, str) and stated.isdigit() and len(stated) < 18:
+        stated = int(stated)
+    known = [size for size in (stated, narrower) if type(size) is int and size > 0]
+    return min(known, default=None)
+
+
+def _target(path: Any, result: dict[str, Any], pad_vocab: bool) -> None:
+    dump: TargetDump = open_target(path)
+    result |= {"positions": dump.positions, "vocab": dump.vocab, "dtype": dump.dtype}
+    if not result["keys"]:
+        held = {dump.key: dump.target, "tokens": dump.tokens, "meta": dump.meta}
+        result["keys"] = [_entry(key, value) for key, value in held.items() if value is not None]
+    for entry in result["keys"]:
+        entry["used_as"] = "target" if entry["key"] == dump.key else None
+    result["notes"].append("a target without draft: kl needs both; two targets can be compared")
+    if dump.step is not None and dump.floor is not None:
+        floor = (
+            "no row is cut off" if dump.floor == -np.inf else f"rows are cut off at {dump.floor:.4g} or below"
+        )
+        result["notes"].append(f"16-bit log-probabilities: the step is at most {dump.step:.3g}, {floor}")
+    tokens = None if dump.step is not None else dump.tokens
+    found = _scan(
+        dump.path, [(dump.key, dump.target, tokens)], _declared(dump.meta, None), result["problems"]
+    )
+    if dump.step is not None:
+        # Cut off and rounded as the notes say; that is the format, not what the model gave.
+        found = [oddity for oddity in found if oddity.kind not in ("floor", "near-tie")]
+    result["oddities"] += found
+
+
+def _rounds(path: Any, result: dict[str, Any], pad_vocab: bool) -> None:
+    dump: RoundsDump = open_rounds(path, pad_vocab=pad_vocab)
+    gammas = [one.gamma for one in dump.rounds]
+    for entry in result["keys"]:
+        entry["used_as"] = {"rounds": "rounds", "d2t": "draft tokens"}.get(entry["key"])
+    accepted = Counter(one.accepted for one in dump.rounds)
+    emitted = sum(one.accepted + 1 for one in dump.rounds)
+    result |= {"vocab": dump.vocab, "dtype": dump.dtype}
+    result["rounds"] = {
+        "rounds": len(dump),
+        "gamma": [min(gammas), max(gammas)],
+        "accepted": {str(count): accepted[count] for count in sorted(accepted)},
+        "tokens_per_round": emitted / len(dump),
+        "uniforms": all(one.u is not None for one in dump.rounds),
+    }
+    first, declared = dump.rounds[0], _declared(dump.meta, None)
+    scans = [
+        RowScan("rounds.target_logits", first.target.dtype, declared, "round"),
+        RowScan("rounds.draft_logits", first.draft.dtype, declared, "round"),
+    ]
+    for i in range(len(dump)):
+        try:
+            logits = dump.logits(i)
+        except InputError as error:
+            result["problems"].append(str(error))
+            continue
+        for scan, rows in zip(scans, logits, strict=False):
+            if rows is not None and len(rows):
+                scan.add(rows, np.full(len(rows), i))
+    result["oddities"] += [oddity for scan in scans for oddity in scan.oddities()]
+    result["oddities"] += _chain(dump)
+
+
+def _chain(dump: RoundsDump) -> list[Oddity]:
+    """Where the rounds do not follow from each other, or do not make the output."""
+    found = []
+    for name, text in (("context_len", "context_len"), ("output", "output_tokens")):
+        broken = _broken_lengths(dump) if name == "context_len" else _broken_output(dump)
+        if broken:
+            line = f"{len(broken)} of {len(dump)} rounds do not agree with {text}, first round {broken[0]}"
+            found.append(Oddity("broken-chain", text, len(broken), broken[0], line))
+    return found
+
+
+def _broken_lengths(dump: RoundsDump) -> list[int]:
+    broken = []
+    for i in range(1, len(dump)):
+        before, here = dump.rounds[i - 1], dump.rounds[i].context_len
+        if before.context_len is None or here is None:
+            continue
+        if here != before.context_len + before.accepted + 1:
+            broken.append(i)
+    return broken
+
+
+def _broken_output(dump: RoundsDump) -> list[int]:
+    if dump.output_tokens is None:
+        return []
+    at, broken = 0, []
+    for i, one in enumerate(dump.rounds):
+        tokens = [*one.draft_tokens[: one.accepted].tolist(), one.next_token]
+        held = dump.output_tokens[at : at + len(tokens)].tolist()
+        if any(a is not None and a != b for a, b in zip(tokens, held, strict=False)):
+            broken.append(i)
+        at += len(tokens)
+    return broken
+
+
+def _tree(path: Any, result: dict[str, Any], pad_vocab: bool) -> None:
+    dump: TreeDump = open_tree(path, pad_vocab=pad_vocab)
+    used = dict.fromkeys(TARGET_KEYS, "target") | dict.fromkeys(DRAFT_KEYS, "draft")
+    used |= dict.fromkeys(("tokens", "parent"), "tree")
+    for entry in result["keys"]:
+        entry["used_as"] = used.get(entry["key"])
+    branching = [len(nodes) for nodes in dump.children if len(nodes)]
+    result |= {"vocab": dump.vocab, "dtype": dump.dtype}
+    result["tree"] = {
+        "prefixes": dump.prefixes,
+        "nodes": dump.nodes,
+        "depth": int(dump.depth.max()),
+        "branching": [min(branching, default=0), max(branching, default=0)],
+        "leaves": dump.nodes - len(branching),
+    }
+    declared = _declared(dump.meta, None)
+    scans = [
+        RowScan("target_logits", dump.target.dtype, declared, "prefix"),
+        RowScan("draft_logits", dump.draft.dtype, declared, "prefix"),
+    ]
+    for i in range(dump.prefixes):
+        try:
+            logits = dump.logits(i)
+        except InputError as error:
+            result["problems"].append(str(error))
+            continue
+        for scan, rows in zip(scans, logits, strict=True):
+            scan.add(rows, np.full(len(rows), i))
+    result["oddities"] += [oddity for scan in scans for oddity in scan.oddities()]
 
 
 def _entry(key: Any, value: Any) -> dict[str, Any]:
-    array = isinstance(value, np.ndarray)
+    array = isinstance(value, (np.ndarray, LazyRows))
     return {
-        "key": str(key),
+        "key": key if isinstance(key, str) else show(key),
         "type": "array" if array else type(value).__name__,
         "shape": list(value.shape)
         if array

@@ -19,8 +19,12 @@ def _app() -> Any:
     import cyclopts
 
     from resispec_verify import __version__
+    from resispec_verify.cli.compare import compare
     from resispec_verify.cli.inspect import inspect
     from resispec_verify.cli.kl import kl
+    from resispec_verify.cli.limits import limits
+    from resispec_verify.cli.record import record
+    from resispec_verify.cli.replay import replay
     from resispec_verify.cli.rules import rules
 
     app = cyclopts.App(
@@ -31,7 +35,7 @@ def _app() -> Any:
         help_format="plaintext",
         suppress_keyboard_interrupt=False,
     )
-    for command in (kl, inspect, rules):
+    for command in (kl, inspect, limits, record, replay, compare, rules):
         app.command(command)
     return app
 
@@ -45,7 +49,11 @@ def _usage(error: Exception, tokens: list[str]) -> str:
     """A usage error as one line with the remedy."""
     text = " ".join(str(error).split())
     command = next((token for token in tokens if not token.startswith("-")), "")
-    helped = f"{command} --help" if command in ("kl", "inspect", "rules") else "--help"
+    helped = (
+        f"{command} --help"
+        if command in ("kl", "inspect", "limits", "record", "replay", "compare", "rules")
+        else "--help"
+    )
     return text if "--help" in text else f"{text} See '{PROGRAM} {helped}'."
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from resispec_verify.cli.output import check_writable, print_lines, printable, table_console, write_json
@@ -18,12 +19,12 @@ def inspect(
     pad_vocab: Flag = False,
     json: File | None = None,
 ) -> int:
-    """What a dump holds: kind, keys, shapes, dtypes, positions, and problems in its rows.
+    """What a dump holds: kind, keys, shapes, dtypes, positions, and what is wrong or odd in its rows.
 
     Parameters
     ----------
     paths
-        One or more dumps.
+        One or more dumps: files, or folders, globs or index.json of shards.
     pad_vocab
         Pad the narrower of two vocabularies, as in kl.
     json
@@ -33,7 +34,7 @@ def inspect(
 
     if not paths:
         raise InputError("nothing to inspect: give one or more dumps")
-    check_writable(json, inputs=paths)
+    check_writable(json, inputs=_read_files(paths))
     console = table_console(json)
     results, failures = [], []
     for path in paths:
@@ -64,7 +65,44 @@ def _print(result: dict[str, Any], console: Any) -> None:
         cells = (printable(entry["key"]), entry["type"], shape, entry["dtype"] or "", entry["used_as"] or "")
         table.add_row(*map(Text, cells))
     console.print(table)
-    lines = []
-    if result["positions"] is not None:
-        lines.append(f"{result['positions']} positions, vocabulary {result['vocab']}, {result['dtype']}")
-    print_lines(console, [*lines, *result["notes"]])
+    print_lines(console, [*_facts(result), *result["notes"]])
+    odd = [oddity["text"] for oddity in result["oddities"] if oddity["text"] not in result["notes"]]
+    print_lines(console, [f"odd: {text}" for text in odd])
+
+
+def _facts(result: dict[str, Any]) -> list[str]:
+    what = f"vocabulary {result['vocab']}, {result['dtype']}"
+    if "rounds" in result:
+        facts = result["rounds"]
+        low, high = facts["gamma"]
+        drafted = str(low) if low == high else f"{low} to {high}"
+        accepted = ", ".join(f"{count} in {times}" for count, times in facts["accepted"].items())
+        uniforms = "logged" if facts["uniforms"] else "not logged in all"
+        return [
+            f"{facts['rounds']} rounds of {drafted} draft tokens, {what}",
+            f"accepted: {accepted} rounds; {facts['tokens_per_round']:.2f} tokens a round; "
+            f"uniforms {uniforms}",
+        ]
+    if "tree" in result:
+        facts = result["tree"]
+        low, high = facts["branching"]
+        children = str(low) if low == high else f"{low} to {high}"
+        return [
+            f"{facts['prefixes']} prefixes, {what}",
+            f"trees of {facts['nodes']} nodes with the root, depth {facts['depth']}, {facts['leaves']} "
+            f"leaves, {children} children elsewhere",
+        ]
+    return [] if result["positions"] is None else [f"{result['positions']} positions, {what}"]
+
+
+def _read_files(paths: list[Path]) -> list[Path]:
+    """All files that will be read, which the report must not overwrite; bad paths are reported later."""
+    from resispec_verify.dumps import files_of
+
+    found = list(paths)
+    for path in paths:
+        try:
+            found += [*files_of(path), path / "index.json"]
+        except InputError:
+            continue
+    return found

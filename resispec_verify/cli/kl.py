@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,8 +14,9 @@ from resispec_verify.cli.kl_settings import (
     check_tokens,
     make_evaluation,
     make_reading,
+    pair_by_hand,
 )
-from resispec_verify.cli.output import check_writable, table_console, write_csv, write_json
+from resispec_verify.cli.output import check_writable, progress, table_console, write_csv, write_json
 from resispec_verify.cli.parameters import Count, File, Files, Flag, Names, Number, Numbers, Text
 from resispec_verify.errors import InputError
 
@@ -202,18 +201,10 @@ def _by_hand(
 
     from resispec_verify.analysis.marginals import evaluate
     from resispec_verify.analysis.over_dumps import Table
-    from resispec_verify.distributions import Pair, pair_from_probabilities
+    from resispec_verify.distributions import Pair
 
-    if target is None or draft is None:
-        raise InputError(f"--{'draft' if target else 'target'} is missing: give both --target and --draft")
-    values = []
-    for name, text in (("--target", target), ("--draft", draft)):
-        try:
-            values.append([float(part) for part in text.split(",")])
-        except ValueError:
-            raise InputError(f"{name} must be numbers such as 0.3,0.4,0.3; got {text!r}") from None
-    pair = pair_from_probabilities(*values)
-    check_tokens(evaluation, len(values[0]), "--target")
+    pair = pair_by_hand(target, draft)
+    check_tokens(evaluation, len(pair.target), "--target")
     _compile(evaluation)
     dtype = getattr(np, reading.precision)
     rows: dict[tuple[str, str], Row] = {}
@@ -245,7 +236,7 @@ def _from_dumps(
         _compile(evaluation)
     for dump in opened.values():
         try:
-            with _progress(dump.path, dump.positions) as advance:
+            with progress(dump.path, dump.positions) as advance:
                 tables.append(
                     evaluate_dump(dump, reading, evaluation, backend=backend, clock=clock, advance=advance)
                 )
@@ -261,21 +252,6 @@ def _from_dumps(
         "padding": {"mass_mean": sum(padding) / len(padding), "mass_max": max(padding)} if padding else None,
     }
     return tables, facts, failures
-
-
-@contextmanager
-def _progress(path: str, positions: int) -> Iterator[Any]:
-    """A progress bar on standard error, only on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(escape(os.path.basename(path)), total=positions)
-        yield lambda done: bar.advance(task, done)
 
 
 def _compile(evaluation: Evaluation) -> None:

@@ -5,14 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from resispec_verify.cli.user_rules import choose_rules
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
     from resispec_verify.analysis.marginals import Evaluation
     from resispec_verify.analysis.over_dumps import Reading
-    from resispec_verify.distributions import Sampling
+    from resispec_verify.distributions import Pair, Sampling
 
-__all__ = ["check_demands", "check_plot", "check_tokens", "make_evaluation", "make_reading"]
+__all__ = [
+    "check_demands",
+    "check_plot",
+    "check_tokens",
+    "make_evaluation",
+    "make_reading",
+    "pair_by_hand",
+]
 
 MOST_CANDIDATES = 1000  # far beyond any engine; more is a slip of the keyboard
 
@@ -41,7 +49,6 @@ def make_evaluation(
     """What to compute, from the options; raises on the first that is out of range."""
     from resispec_verify.analysis.marginals import Evaluation
     from resispec_verify.evidence.enumeration import Budget
-    from resispec_verify.rules import make_rule
 
     if not 1 <= candidates <= MOST_CANDIDATES:
         raise InputError(f"--candidates must be in 1..{MOST_CANDIDATES}, got {candidates}")
@@ -55,9 +62,8 @@ def make_evaluation(
     work = limits if max_expansions is None else Budget(most_paths=max_expansions, most_states=max_expansions)
     if gap is not None:
         work = Budget(gap, work.most_paths, work.most_states, until_decided=False)
-    chosen = tuple(make_rule(name, **options) for name in dict.fromkeys(names or ["resispec", "specinfer"]))
     return Evaluation(
-        rules=chosen,
+        rules=choose_rules(names or ["resispec", "specinfer"], candidates, **options),
         candidates=candidates,
         operational=marginal != "path-identity",
         identity=marginal != "operational",
@@ -140,9 +146,32 @@ def check_plot(path: Path | None) -> None:
 
 
 def check_tokens(evaluation: Evaluation, vocab: int, where: str) -> None:
-    """Refuse a candidate list with a token outside the vocabulary."""
+    """Refuse tokens outside the vocabulary, and more different candidates than it has tokens."""
+    for rule in evaluation.rules:
+        most = rule.most_candidates
+        n = evaluation.candidates if most is None else min(evaluation.candidates, most)
+        if getattr(rule.proposal, "distinct", False) and n > vocab:
+            raise InputError(
+                f"rule {rule.name!r} draws {n} different candidates, more than {vocab} tokens of {where}; "
+                f"lower --candidates to {vocab} or less"
+            )
     worst = max(evaluation.candidate_list or (0,))
     if worst >= vocab:
         raise InputError(
             f"--candidate-list: token {worst} is outside the vocabulary 0..{vocab - 1} of {where}"
         )
+
+
+def pair_by_hand(target: str | None, draft: str | None) -> Pair:
+    """The pair of `--target` and `--draft`, both ``(V,)``."""
+    from resispec_verify.distributions import pair_from_probabilities
+
+    if target is None or draft is None:
+        raise InputError(f"--{'draft' if target else 'target'} is missing: give both --target and --draft")
+    values = []
+    for name, text in (("--target", target), ("--draft", draft)):
+        try:
+            values.append([float(part) for part in text.split(",")])
+        except ValueError:
+            raise InputError(f"{name} must be numbers such as 0.3,0.4,0.3; got {text!r}") from None
+    return pair_from_probabilities(*values)

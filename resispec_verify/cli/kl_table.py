@@ -13,7 +13,7 @@ from resispec_verify.analysis.marginals import Row, label
 from resispec_verify.analysis.summary import summarize
 from resispec_verify.cli.output import print_lines, printable
 
-__all__ = ["print_table"]
+__all__ = ["print_records", "print_table"]
 
 COLOURS = {"exact": "green", "inexact": "bold red", "undecided": "yellow"}
 MARGINALS_IN_WORDS = {
@@ -32,7 +32,7 @@ def print_table(rows: list[Row], console: Any, padding: Mapping[str, float] | No
         of_kind = [row for row in rows if row.marginal == kind]
         if of_kind:
             records = [_record(row, len({r.dataset for r in rows}) > 1) for row in of_kind]
-            _print_records(console, words, records)
+            print_records(console, f"{words} (KL(marginal || target), nats)", records)
             print_lines(console, _remarks(of_kind))
     if padding:
         print_lines(
@@ -66,14 +66,14 @@ def _record(row: Row, with_dataset: bool) -> dict[str, str]:
     return record
 
 
-def _print_records(console: Any, title: str, records: list[dict[str, str]]) -> None:
+def print_records(console: Any, title: str, records: list[dict[str, str]]) -> None:
     """As a table, with fewer columns on a narrow terminal, or one value a line; nothing is cut off."""
     columns = list(records[0])
     hidden = []
     while _width(columns, records) > console.width and len(hidden) < len(DISPENSABLE):
         hidden.append(DISPENSABLE[len(hidden)])
         columns = [column for column in columns if column not in hidden]
-    console.print(Text(f"{title} (KL(marginal || target), nats)"), soft_wrap=True)
+    console.print(Text(title), soft_wrap=True)
     if _width(columns, records) > console.width:
         for record in records:
             print_lines(console, ["", *(f"  {key}: {value}" for key, value in record.items())])

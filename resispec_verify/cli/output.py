@@ -9,13 +9,23 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from resispec_verify.errors import InputError
 
-__all__ = ["check_writable", "stdout_is", "table_console", "write_csv", "write_json", "write_text"]
+__all__ = [
+    "check_writable",
+    "printable",
+    "progress",
+    "stdout_is",
+    "table_console",
+    "write_csv",
+    "write_json",
+    "write_text",
+]
 
 
 def stdout_is(path: Path | None) -> bool:
@@ -146,3 +156,18 @@ def print_lines(console: Any, lines: Iterable[str]) -> None:
     """Print lines as they are, without markup."""
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def progress(path: str, positions: int | None) -> Iterator[Any]:
+    """A progress bar on standard error, only on a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(escape(os.path.basename(path)), total=positions)
+        yield lambda done: bar.advance(task, done)

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from resispec_verify.dumps.mapped import is_text, repeats
 from resispec_verify.dumps.paths import listing, show
 from resispec_verify.errors import InputError
 
 __all__ = ["SAMPLING_KEYS", "candidate_lists", "datasets", "samplings"]
 
+LARGEST = 2**63
 SAMPLING_KEYS = ("temperature", "top_k", "top_p", "min_p")
 
 Path = str | os.PathLike[str]
@@ -44,6 +46,8 @@ def candidate_lists(path: Path, value: object, leading: tuple[int, ...], vocab: 
             f"{what} is {list(value.shape)}; it needs the positions of the logits and n >= 1 candidates "
             f"each: {[*leading, 'n']}"
         )
+    if repeats(value):
+        raise InputError(f"{what} is an expanded tensor; save .contiguous()")
     tokens = value.reshape(math.prod(leading), value.shape[-1])
     outside = (tokens < 0) | (tokens >= vocab)
     if outside.any():
@@ -63,17 +67,32 @@ def datasets(path: Path, value: object, positions: int) -> str | tuple[str, ...]
     InputError
         Anything else.
     """
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, np.ndarray) and value.dtype.kind == "U":
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _name(path, value)
+    if isinstance(value, np.ndarray) and value.dtype.kind == "U" and value.size == positions:
+        if not is_text(value):
+            raise InputError(f"{path}: dataset holds text that is not Unicode; record it again")
         value = value.reshape(-1).tolist()
     if isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value):
         if len(value) == positions:
-            return tuple(value)
+            return tuple(_name(path, name) for name in value)
         raise InputError(
             f"{path}: dataset has {len(value)} names for {positions} positions; give one name each"
         )
-    raise InputError(f"{path}: dataset must be a name or one name a position, got {type(value).__name__}")
+    kind = type(value).__name__
+    if isinstance(value, np.ndarray):
+        kind = f"{show(value.dtype.name)} {list(value.shape)}"
+    raise InputError(f"{path}: dataset must be a name or one name a position ({positions}), got {kind}")
+
+
+def _name(path: Path, name: str) -> str:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{path}: dataset {show(name)} cannot be written as text; rename it") from None
+    return name
 
 
 def samplings(
@@ -99,22 +118,18 @@ def samplings(
         return tuple(_numbers(f"{what}[{i}]", entry) for i, entry in enumerate(stated))
     if not isinstance(stated, Mapping):
         raise InputError(f"{what} must be a dict or one dict a position, got {type(stated).__name__}")
-    lists = {key: entries for key, v in stated.items() if (entries := _listed(v)) is not None}
-    for key, entries in lists.items():
-        if len(entries) != positions:
-            raise InputError(f"{what}[{show(key)}] has {len(entries)} entries for {positions} positions")
+    lists = {}
+    for key, v in stated.items():
+        if isinstance(v, (list, tuple)) or (isinstance(v, np.ndarray) and v.ndim == 1):
+            if len(v) != positions:
+                raise InputError(f"{what}[{show(key)}] has {len(v)} entries for {positions} positions")
+            lists[key] = v.tolist() if isinstance(v, np.ndarray) else v
     if not lists:
         return _numbers(what, stated)
     rows = (
         {key: lists[key][i] if key in lists else v for key, v in stated.items()} for i in range(positions)
     )
     return tuple(_numbers(what, row) for row in rows)
-
-
-def _listed(value: object) -> list | None:
-    if isinstance(value, np.ndarray) and value.ndim == 1:
-        return value.tolist()
-    return list(value) if isinstance(value, (list, tuple)) else None
 
 
 def _numbers(what: str, entry: object) -> Mapping[str, object]:
@@ -127,6 +142,8 @@ def _numbers(what: str, entry: object) -> Mapping[str, object]:
     for key, value in given.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise InputError(f"{what}[{key}] must be a number, got {type(value).__name__}")
+        if abs(value) > LARGEST or value != value:
+            raise InputError(f"{what}[{key}] must be a number below 2^63, got {show(value)}")
         if key == "top_k" and value != int(value):
             raise InputError(f"{what}[top_k] must be a whole number, got {value:g}")
     return {key: int(value) if key == "top_k" else float(value) for key, value in given.items()}

@@ -7,8 +7,9 @@ import mmap
 
 import numpy as np
 
-__all__ = ["release", "view"]
+__all__ = ["is_text", "release", "repeats", "view"]
 
+LAST_CODE_POINT = 0x10FFFF
 PAGE = mmap.ALLOCATIONGRANULARITY
 LARGEST = 2**62
 MOST_AXES = 32
@@ -56,13 +57,35 @@ def view(
     return np.ndarray(shape, dtype, buffer, start + first * dtype.itemsize, steps)
 
 
-def release(array: np.ndarray) -> None:
+def repeats(array: np.ndarray) -> bool:
+    """Return whether an array has more elements than memory: an expanded tensor, or windows that overlap.
+
+    A small file can hold such an array of any size, so nothing may be allocated by its shape.
+    """
+    reach = sum((size - 1) * abs(stride) for size, stride in zip(array.shape, array.strides, strict=True))
+    return array.size > 0 and reach + array.itemsize < array.nbytes
+
+
+def is_text(array: np.ndarray) -> bool:
+    """Return whether a NumPy string array holds Unicode: NumPy makes broken strings of what does not.
+
+    Checks every element, so the array must be no larger than what may be read.
+    """
+    if array.dtype.kind != "U" or not array.nbytes:
+        return True
+    whole = np.frombuffer(array.tobytes(), np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+    return bool(whole.max() <= LAST_CODE_POINT)
+
+
+def release(array: object) -> None:
     """Drop the pages of a file-mapped array from this process; the next access reads them again.
 
     Pages that were read stay resident, so that one pass over a dump would otherwise count the whole file
     as memory in use. Does nothing for arrays that are not on a read-only map (a writable one may hold what
     is nowhere else), or where the system has no `madvise`.
     """
+    if not isinstance(array, np.ndarray):
+        return
     base: object = array
     while isinstance(base, np.ndarray):
         base = base.base

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from resispec_verify.dumps.archive import Archive
+from resispec_verify.dumps.legacy import is_legacy, read_legacy
 from resispec_verify.dumps.mapped import view
 from resispec_verify.dumps.paths import Crumb, key_name, show
 from resispec_verify.dumps.torch_names import DTYPES
@@ -22,10 +23,11 @@ DEEPEST = 64
 
 
 def read_pt(path: str | os.PathLike[str]) -> object:
-    """Read what `torch.save` wrote (its zip format, PyTorch 1.6 and later) without executing anything.
+    """Read what `torch.save` wrote without executing anything, and its zip format without PyTorch.
 
-    Equal to ``torch.load(path, map_location="cpu", weights_only=True)`` with tensors as NumPy arrays, and
-    with a few harmless NumPy values allowed that it refuses.
+    Files from before PyTorch 1.6 are left to `legacy`. Equal to ``torch.load(path, map_location="cpu",
+    weights_only=True)`` with tensors as NumPy arrays, and with a few harmless NumPy values allowed that it
+    refuses.
 
     Parameters
     ----------
@@ -47,6 +49,8 @@ def read_pt(path: str | os.PathLike[str]) -> object:
         or needs anything but tensors and plain values. The message names the file, what it needs and the
         key it was found under.
     """
+    if is_legacy(path):
+        return read_legacy(path)
     archive = Archive(path)
     order = archive.read("byteorder").decode("ascii", "replace") if "byteorder" in archive else "little"
     if order != sys.byteorder:

@@ -15,14 +15,26 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from resispec_verify.dumps.mapped import is_text
 from resispec_verify.dumps.paths import Crumb, key_name, show
 from resispec_verify.dumps.torch_names import DTYPES, STORAGES, UNSUPPORTED
 from resispec_verify.errors import InputError
 
-__all__ = ["PLAIN", "SCALARS", "ArraySpec", "Foreign", "Global", "Storage", "TensorSpec", "load_pickle"]
+__all__ = [
+    "PLAIN",
+    "SCALARS",
+    "ArraySpec",
+    "Foreign",
+    "Global",
+    "Storage",
+    "TensorSpec",
+    "load_pickle",
+    "load_stream",
+]
 
 SCALARS = (str, int, float, bool, type(None), bytes, complex)
 PLAIN = "save a dict of plain tensors, numbers and strings instead"
@@ -172,7 +184,9 @@ def _numpy_scalar(kind, data) -> object:
     _need(isinstance(kind, _NumpyType) and type(data) is bytes, "has an invalid NumPy scalar")
     dtype = kind.dtype()
     _need(len(data) == dtype.itemsize, f"has a NumPy scalar of {len(data)} bytes for dtype {dtype}")
-    return np.ndarray((), dtype, data or bytes(4)).item()
+    value = np.ndarray((), dtype, data or bytes(4))
+    _need(is_text(value), "has a NumPy text that is not Unicode")
+    return value.item()
 
 
 def _numpy_array(*_ignored) -> ArraySpec:
@@ -219,10 +233,11 @@ class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
     append: Callable[[object], None]
     pop_mark: Callable[[], list]
 
-    def __init__(self, data: bytes) -> None:
-        super().__init__(io.BytesIO(data))
+    def __init__(self, stream: Any, size: int) -> None:
+        super().__init__(stream)
         self.foreign: list[Foreign] = []
-        self._may_copy = 2 * len(data) + 1000
+        self.storages: dict[str, Storage] = {}
+        self._may_copy = 2 * size + 1000
 
     def find_class(self, module: str, name: str) -> Global | Foreign:  # type: ignore[override]
         full = re.sub(r"^__builtin__\.", "builtins.", f"{module}.{name}")
@@ -237,13 +252,15 @@ class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
         return built
 
     def persistent_load(self, pid: object) -> Storage | Foreign:
+        if type(pid) is tuple and len(pid) == 6 and pid[5] is None:
+            pid = pid[:5]  # the format before 1.6 ends with a view of the storage, or None
         kind, storage, key, _location, numel = pid if type(pid) is tuple and len(pid) == 5 else (None,) * 5
         if isinstance(storage, Foreign):
             return storage
         dtype = STORAGES.get(storage.name) if isinstance(storage, Global) else None
         if kind != "storage" or dtype is None or type(key) is not str or type(numel) is not int or numel < 0:
             raise _Damaged("refers to an invalid storage")
-        return Storage(key, dtype, numel * dtype.itemsize)
+        return self.storages.setdefault(key, Storage(key, dtype, numel * dtype.itemsize))
 
     def load_reduce(self) -> None:
         args = self.stack.pop()
@@ -341,7 +358,20 @@ def load_pickle(data: bytes, path: Path) -> object:
     InputError
         If the pickle is damaged or needs anything but tensors and plain values; nothing was executed.
     """
-    machine = _Unpickler(data)
+    return load_stream(io.BytesIO(data), len(data), path)[0]
+
+
+def load_stream(stream: Any, size: int, path: Path) -> tuple[object, dict[str, Storage]]:
+    """Return what the next pickle of a stream describes, and the storages it refers to; see `load_pickle`.
+
+    Parameters
+    ----------
+    stream : file-like
+        With `read` and `readline`; left behind the pickle.
+    size : int
+        Bytes in it, a bound on what the pickle may copy.
+    """
+    machine = _Unpickler(stream, size)
     try:
         loaded, problem = machine.load(), ""
     except _Damaged as damage:
@@ -356,4 +386,4 @@ def load_pickle(data: bytes, path: Path) -> object:
         raise InputError(f"{path}: {needs} {what}, which is not plain data; nothing was executed; {PLAIN}")
     if problem:
         raise InputError(f"{path}: its pickle {problem}")
-    return loaded
+    return loaded, machine.storages

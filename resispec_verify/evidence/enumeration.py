@@ -1,11 +1,13 @@
 """The operational marginal: what the sampler emits, by enumerating accept and reject paths.
 
-Three ways, from fast to general, with one result:
+Ways from fast to general, with one result:
 
 1. a rule whose residual ignores the rejected token has one state a round: n rounds on whole batches;
 2. a rule may sum its own paths (ResiSpec: one scalar a path, `Rule.sum_paths`);
 3. otherwise paths are expanded one batch of rejected tokens at a time, heaviest first, until what is left
    unexpanded, the certified gap, is small enough or the budget is spent.
+
+Rules that decide about all their candidates at once are enumerated over tuples, in `evidence.tuples`.
 """
 
 from __future__ import annotations
@@ -22,10 +24,13 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
+from resispec_verify.errors import InputError
 from resispec_verify.evidence.marginal import Marginals, rounding_bound, summation_error, tv_interval
+from resispec_verify.evidence.tuples import tuple_marginals
 from resispec_verify.kernels import compiled
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import Iid, Proposal
+from resispec_verify.rules.tuples import TupleRule
 from resispec_verify.verdict import Verdict, judge
 
 __all__ = ["Budget", "operational_marginals"]
@@ -75,7 +80,7 @@ def operational_marginals(
     target, draft : array (B, V)
         The target and the *declared* draft, which the rule divides by.
     candidates : int
-        ``n >= 0``; cut to what the rule can verify.
+        ``n >= 0``; cut to the most that the rule can verify.
     drawn_from : array (B, V), optional
         The distribution candidates are really drawn from, where it is not the declared draft.
     proposal : Proposal, optional
@@ -85,14 +90,23 @@ def operational_marginals(
     Returns
     -------
     Marginals
+
+    Raises
+    ------
+    InputError
+        Fewer candidates than the rule is defined for.
     """
     budget = budget or Budget()
     n = candidates if rule.most_candidates is None else min(candidates, rule.most_candidates)
+    if n < rule.least_candidates:
+        raise InputError(f"rule {rule.name!r} needs {rule.least_candidates} candidates, got {n}")
     proposal = proposal or rule.proposal
     honest = drawn_from is None and isinstance(proposal, Iid)
     drawn_from = draft if drawn_from is None else drawn_from
     # A rule gets copies: one that writes into its arguments is scored on the originals.
     shown, declared = (array_namespace(a).asarray(a, copy=True) for a in (target, draft))
+    if isinstance(rule, TupleRule):
+        return tuple_marginals(rule, shown, declared, n, drawn_from, proposal)
     if rule.depends_on == "nothing" and isinstance(proposal, Iid):
         return _token_free(rule, shown, declared, n, drawn_from)
 

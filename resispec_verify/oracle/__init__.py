@@ -4,14 +4,49 @@ Everything is enumerated in ``fractions.Fraction`` from the papers' own definiti
 the rest of the package, so an error would have to be made twice to go unseen.
 """
 
-from .engine import Result, State, Transcription, enumerate_rule, independent, without_replacement
+from .candidate_limits import (
+    limit_fixed,
+    limit_of_tuples,
+    limit_pairs,
+    limit_without_replacement,
+    probability_inside,
+)
+from .engine import (
+    Result,
+    State,
+    Transcription,
+    enumerate_joint,
+    enumerate_rule,
+    independent,
+    without_replacement,
+)
+from .hub import spechub
 from .identity import PathIdentity, path_identity
+from .iid_rules import k_seq_rho
 from .laws import Law, as_law, normalise, total_variation
-from .limits import limit_by_prefixes, limit_by_program, limit_by_subsets
-from .marginals import accept_ratio, marginal, positive_part_residual, resispec, specinfer
+from .limits import (
+    limit_by_prefixes,
+    limit_by_program,
+    limit_by_subsets,
+    sequential_limit_by_program,
+)
+from .marginals import (
+    MARGINALS,
+    accept_ratio,
+    marginal,
+    positive_part_residual,
+    resispec,
+    specinfer,
+)
+from .paths import PATH_RULES, block_law, complete, memoryless, rotating, sequence_law
+from .proposals import PROPOSALS, fixed, hub_pairs, shuffled
 from .proxy import Proxy, get_proxy
+from .sequential import sequential_limit, sequential_times
 
 __all__ = [
+    "MARGINALS",
+    "PATH_RULES",
+    "PROPOSALS",
     "Law",
     "PathIdentity",
     "Proxy",
@@ -20,17 +55,36 @@ __all__ = [
     "Transcription",
     "accept_ratio",
     "as_law",
+    "block_law",
+    "complete",
+    "enumerate_joint",
     "enumerate_rule",
+    "fixed",
     "get_proxy",
+    "hub_pairs",
     "independent",
+    "k_seq_rho",
     "limit_by_prefixes",
     "limit_by_program",
     "limit_by_subsets",
+    "limit_fixed",
+    "limit_of_tuples",
+    "limit_pairs",
+    "limit_without_replacement",
     "marginal",
+    "memoryless",
     "normalise",
     "path_identity",
     "positive_part_residual",
+    "probability_inside",
     "resispec",
+    "rotating",
+    "sequence_law",
+    "sequential_limit",
+    "sequential_limit_by_program",
+    "sequential_times",
+    "shuffled",
+    "spechub",
     "specinfer",
     "total_variation",
     "without_replacement",

@@ -7,7 +7,7 @@ last, with exact rationals. The cost is V**n walks, so this is for a handful of 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
@@ -15,9 +15,20 @@ from typing import Any
 
 from .laws import Law, as_law, read_pair
 
-__all__ = ["Result", "State", "Transcription", "enumerate_rule", "independent", "without_replacement"]
+__all__ = [
+    "Joint",
+    "Result",
+    "State",
+    "Transcription",
+    "enumerate_joint",
+    "enumerate_rule",
+    "independent",
+    "without_replacement",
+]
 
 TupleLaw = Mapping[tuple[int, ...], Fraction]
+# (target, draft, candidates) -> what may be emitted: (token, place of the candidate or None, probability).
+Joint = Callable[[Law, Law, tuple[int, ...]], Iterable[tuple[int, int | None, Fraction]]]
 
 
 @dataclass(frozen=True)
@@ -194,3 +205,43 @@ def enumerate_rule(
                 law[token] += reach * mass
             capped += reach * transcription.flag(state)
     return Result(tuple(law), tuple(acceptance), capped)
+
+
+def enumerate_joint(
+    rule: Joint,
+    target: Sequence[Any],
+    draft: Sequence[Any],
+    n: int,
+    proposal: Sequence[Any] | TupleLaw | None = None,
+) -> Result:
+    """Enumerate what a rule emits that looks at the whole tuple of candidates at once.
+
+    Parameters
+    ----------
+    rule : callable (target, draft, candidates) -> iterable of (token, place, probability)
+        All that may be emitted for one tuple of candidates; `place` is the 0-based candidate that was
+        accepted, or None. The probabilities must sum to one.
+    target, draft, n, proposal
+        As for `enumerate_rule`.
+
+    Returns
+    -------
+    Result
+        The exact marginal and acceptance.
+
+    Raises
+    ------
+    ValueError
+        If an input is not a law, or the outcomes of a tuple are not.
+    """
+    target_law, draft_law = read_pair(target, draft, n)
+    law = [Fraction(0)] * len(target_law)
+    acceptance = [Fraction(0)] * n
+    for tokens, weight in _tuple_law(draft_law, n, proposal).items():
+        outcomes = list(rule(target_law, draft_law, tokens))
+        as_law((chance for _, _, chance in outcomes), name=f"law of the outcomes of {tokens}")
+        for token, place, chance in outcomes:
+            law[token] += weight * chance
+            if place is not None:
+                acceptance[place] += weight * chance
+    return Result(tuple(law), tuple(acceptance))

@@ -1,69 +1,107 @@
-"""Operational marginals of three rules in exact rationals, by naive enumeration.
-
-These are transcriptions made from the papers alone, to check faster code against.
-
-References
-----------
-Leviathan et al. (2023) and Chen et al. (2023): speculative sampling.
-Miao et al. (2024): SpecInfer's multi-step speculative sampling (Eq. 2 of the ResiSpec paper).
-ResiSpec: Algorithm 1.
-"""
+"""Operational marginals of the one-position rules in exact rationals, by naive enumeration, by name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from .engine import Result, State, Transcription, TupleLaw, enumerate_rule
-from .laws import normalise
-from .proxy import get_proxy
+from .basic import accept_ratio, positive_part_residual, resispec, specinfer
+from .engine import Joint, Result, Transcription, TupleLaw, enumerate_joint, enumerate_rule
+from .hub import spechub
+from .iid_rules import easd, k_seq, skip_duplicates
+from .laws import as_law
+from .proposals import PROPOSALS
+from .sequential import optimal_sequential
+from .sibling_rules import (
+    eagle,
+    eagle_resispec,
+    llama_cpp,
+    sequoia,
+    sequoia_resispec,
+    sglang,
+    token_match,
+)
 
-__all__ = ["accept_ratio", "marginal", "positive_part_residual", "resispec", "specinfer"]
+__all__ = [
+    "MARGINALS",
+    "Entry",
+    "accept_ratio",
+    "marginal",
+    "positive_part_residual",
+    "resispec",
+    "specinfer",
+]
 
 
-def accept_ratio(state: State, token: int) -> Fraction:
-    """Acceptance ``min(1, R(x) / q(x))``; where q(x) = 0 it is 1 if R(x) > 0, else 0.
+@dataclass(frozen=True)
+class Entry:
+    """A rule's transcription, how its candidates are drawn, and how many it takes.
 
-    A token with q(x) = 0 can only be a candidate when the candidates are not drawn from the declared
-    draft.
+    Attributes
+    ----------
+    make : callable (**options) -> Transcription or joint rule
+        The transcription; it is given the number of candidates first where `counted`.
+    proposal : {"iid", "without-replacement", "fixed", "pairs"}
+        The rule's own proposal.
+    least, most : int
+        Bounds on the number of candidates; `most` is None where there is none.
+    counted : bool
+        Whether the transcription depends on the number of candidates.
     """
-    residual, draft = state.residual[token], state.draft[token]
-    if draft == 0:
-        return Fraction(int(residual > 0))
-    return min(Fraction(1), residual / draft)
+
+    make: Callable[..., Transcription | Joint]
+    proposal: str = "iid"
+    least: int = 0
+    most: int | None = None
+    counted: bool = False
+
+    def counts(self, up_to: int) -> range:
+        """Numbers of candidates, from 1, that the rule takes."""
+        return range(max(1, self.least), min(up_to, up_to if self.most is None else self.most) + 1)
 
 
-def positive_part_residual(state: State, token: int) -> State:
-    """SpecInfer's residual ``(R - q)_+`` normalised; R itself where that has no mass.
-
-    With candidates drawn from the declared draft the second case cannot be reached in exact arithmetic.
-    It can when they are drawn from another law: R = q, and a candidate with R(x) = q(x) = 0.
-    """
-    kept = [max(R - q, Fraction(0)) for R, q in zip(state.residual, state.draft, strict=True)]
-    residual = normalise(kept, fallback=state.residual)
-    return replace(state, residual=residual, rejected=(*state.rejected, token))
+def _token_match() -> Joint:
+    return token_match
 
 
-def specinfer() -> Transcription:
-    """SpecInfer; with one candidate it is speculative sampling. Duplicates are tested again."""
-    return Transcription(accept=accept_ratio, reject=positive_part_residual)
+def _spechub_force() -> Joint:
+    return spechub(force=True)
 
 
-def resispec(**options: str) -> Transcription:
-    """Transcribe ResiSpec as printed (Algorithm 1); `options` are those of `get_proxy`."""
+MARGINALS: dict[str, Entry] = {
+    "speculative": Entry(specinfer, most=1),
+    "specinfer": Entry(specinfer),
+    "specinfer-skip-duplicates": Entry(skip_duplicates),
+    "sequoia": Entry(sequoia, "without-replacement"),
+    "eagle": Entry(eagle, "fixed"),
+    "token-match": Entry(_token_match),
+    "k-seq": Entry(k_seq, counted=True),
+    "spechub": Entry(spechub, "pairs", least=2, most=2),
+    "spechub-force": Entry(_spechub_force, "pairs", least=2, most=2),
+    "sglang": Entry(sglang, "fixed"),
+    "llama-cpp": Entry(llama_cpp, "fixed"),
+    "resispec": Entry(resispec),
+    "optimal-sequential": Entry(optimal_sequential, counted=True),
+    "easd": Entry(easd, most=1),
+    "sequoia+resispec": Entry(sequoia_resispec, "without-replacement"),
+    "eagle+resispec": Entry(eagle_resispec, "fixed"),
+}
 
-    def reject(state: State, token: int) -> State:
-        proxy = get_proxy(state.residual, state.draft, token, **options)
-        return replace(
-            state,
-            residual=proxy.residual,
-            rejected=(*state.rejected, token),
-            capped=state.capped or proxy.capped,
-        )
 
-    return Transcription(accept=accept_ratio, reject=reject, flag=lambda state: state.capped)
+def _tuples(
+    entry: Entry, draft: Sequence[Any], candidates: int, proposal: Sequence[Any] | TupleLaw | None
+) -> Mapping[tuple[int, ...], Fraction]:
+    """The law of the candidates: as given, or drawn the rule's own way from a law over tokens."""
+    if isinstance(proposal, Mapping):
+        return proposal
+    law = as_law(draft, name="draft")
+    if proposal is not None:
+        law, size = as_law(proposal, name="proposal"), len(law)
+        if len(law) != size:
+            raise ValueError(f"proposal must have the draft's {size} tokens, got {len(law)}")
+    return PROPOSALS[entry.proposal](law, candidates) if candidates else {(): Fraction(1)}
 
 
 def marginal(
@@ -73,22 +111,26 @@ def marginal(
     candidates: int,
     *,
     proposal: Sequence[Any] | TupleLaw | None = None,
-    **options: str,
+    **options: Any,
 ) -> Result:
     """Compute the exact law of the token a rule emits.
 
     Parameters
     ----------
-    rule : {"speculative", "specinfer", "resispec"}
-        The rule.
+    rule : str
+        The rule, a key of `MARGINALS`.
     target, draft : sequence of rationals, length V
         The target and the declared draft.
     candidates : int
-        Number of candidates n >= 0; at most 1 for "speculative".
+        Number of candidates n >= 0; at most 1 for "speculative" and "easd", 2 for SpecHub's rules.
     proposal : sequence of rationals, or mapping from tuples to rationals, optional
-        What the candidates are really drawn from (see `enumerate_rule`); the draft by default.
+        What the candidates are really drawn from: a law over tokens, drawn from in the rule's own way
+        (i.i.d., without replacement, its best tokens, pairs), or the law of the tuple itself. By default
+        the declared draft, in the rule's own way.
     **options
-        `redistribution`, `budget` and `hole` of `get_proxy`, for "resispec" only.
+        The rule's own: `redistribution`, `budget` and `hole` of `get_proxy` for the rules with ResiSpec's
+        residual, `rho` for "k-seq", `threshold_single` and `threshold_acc` for "sglang", `times` for
+        "optimal-sequential", and those of `easd`.
 
     Returns
     -------
@@ -102,11 +144,21 @@ def marginal(
     TypeError
         If an option does not belong to the rule.
     """
-    rules: Mapping[str, Any] = {"speculative": specinfer, "specinfer": specinfer, "resispec": resispec}
-    if rule not in rules:
-        raise ValueError(f"rule must be one of {', '.join(rules)}, got {rule!r}")
-    if rule == "speculative" and candidates > 1:
-        raise ValueError(
-            f"speculative verifies one candidate, got candidates = {candidates}; use specinfer for more"
-        )
-    return enumerate_rule(rules[rule](**options), target, draft, candidates, proposal)
+    if rule not in MARGINALS:
+        raise ValueError(f"rule must be one of {', '.join(MARGINALS)}, got {rule!r}")
+    entry = MARGINALS[rule]
+    if entry.most is not None and candidates > entry.most:
+        more = "; use specinfer for more" if rule == "speculative" else ""
+        count = "one candidate" if entry.most == 1 else f"{entry.most} candidates"
+        raise ValueError(f"{rule} verifies {count}, got candidates = {candidates}{more}")
+    if 0 < candidates < entry.least:
+        raise ValueError(f"{rule} verifies {entry.least} candidates, got candidates = {candidates}")
+    made = entry.make(candidates, **options) if entry.counted else entry.make(**options)
+    if candidates < 0:
+        return enumerate_rule(specinfer(), target, draft, candidates)  # which says what is wrong
+    tuples = _tuples(entry, draft, candidates, proposal)
+    if isinstance(made, Transcription):
+        return enumerate_rule(made, target, draft, candidates, tuples)
+    if candidates == 0:
+        return enumerate_rule(specinfer(), target, draft, 0)
+    return enumerate_joint(made, target, draft, candidates, tuples)

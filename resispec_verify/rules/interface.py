@@ -48,8 +48,10 @@ class Rule(ABC):
     claims_exact: ClassVar[bool]
     #: Paper and equation, one line.
     source: ClassVar[str]
-    #: What the state after a rejection depends on.
-    depends_on: ClassVar[Literal["nothing", "token"]]
+    #: What the state after a rejection depends on; `TupleRule` for rules that read the whole tuple at once.
+    depends_on: ClassVar[Literal["nothing", "token", "tuple"]]
+    #: The fewest candidates it is defined for.
+    least_candidates: ClassVar[int] = 0
     #: The most candidates it can verify at one position; None for any number.
     most_candidates: ClassVar[int | None] = None
     #: How its candidates are drawn.

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.kernels.candidate_limits import pairs_limit, without_replacement_limit
 from resispec_verify.kernels.probabilities import one_hot
 from resispec_verify.kernels.transport import transport_limit
 
-__all__ = ["Greedy", "Iid", "Proposal", "WithoutReplacement"]
+__all__ = ["Greedy", "Iid", "Pairs", "Proposal", "WithoutReplacement", "strike_out"]
 
 
 class Proposal(Protocol):
@@ -43,6 +45,12 @@ class Proposal(Protocol):
         ...
 
 
+def strike_out(rows: Any, tokens: Any) -> Any:
+    """Rows ``(..., V)`` with one entry each set to 0, at ``tokens (...,)``; the shapes broadcast."""
+    xp = array_namespace(rows, tokens)
+    return xp.where(one_hot(tokens, rows.shape[-1], dtype=rows.dtype) > 0, 0.0, rows)
+
+
 @dataclass(frozen=True)
 class Iid:
     """Independent draws; a token may come again."""
@@ -62,17 +70,19 @@ class Iid:
 class WithoutReplacement:
     """Each candidate from the draft restricted to the tokens not drawn yet."""
 
+    #: No token comes twice: there are at most V candidates.
+    distinct = True
     name: str = "without-replacement"
 
     def limit(self, target: Any, draft: Any, candidates: int) -> Any:
-        """Not known here: None."""
-        return None
+        """The value of the best prefix, in ascending order of p/q."""
+        return without_replacement_limit(target, draft, candidates)
 
     def next(self, draft: Any, drawn: tuple[Any, ...]) -> Any:
         """The draft without the drawn tokens, renormalised; nothing once the support is exhausted."""
         xp = array_namespace(draft)
         for token in drawn:
-            draft = xp.where(one_hot(token, draft.shape[-1], dtype=draft.dtype) > 0, 0.0, draft)
+            draft = strike_out(draft, token)
         total = xp.sum(draft, axis=-1, keepdims=True)
         return draft / xp.where(total > 0, total, 1.0)
 
@@ -81,6 +91,8 @@ class WithoutReplacement:
 class Greedy:
     """The draft's best tokens in turn, drawn without any randomness (top-k siblings of a tree)."""
 
+    #: No token comes twice: there are at most V candidates.
+    distinct = True
     name: str = "fixed"
 
     def limit(self, target: Any, draft: Any, candidates: int) -> Any:
@@ -101,3 +113,51 @@ class Greedy:
             draft = xp.where(one_hot(token, draft.shape[-1], dtype=draft.dtype) > 0, -1.0, draft)
         best = one_hot(xp.argmax(draft, axis=-1), draft.shape[-1], dtype=draft.dtype)
         return xp.where(draft >= 0, best, 0.0)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """SpecHub's two candidates: the draft's best token (the hub) and any other, in either order.
+
+    With a the hub: ``Q(i, a) = q(i)`` and ``Q(a, i) = q(a) q(i) / (1 - q(a))``. So the first candidate is a
+    plain draw, and the second is the hub unless the hub came first. A draft with one token in its support
+    gives one candidate.
+    """
+
+    #: No token comes twice.
+    distinct = True
+    name: str = "pairs"
+
+    def limit(self, target: Any, draft: Any, candidates: int) -> Any:
+        """Of two candidates; None for another number."""
+        return pairs_limit(target, draft) if candidates == 2 else None
+
+    def next(self, draft: Any, drawn: tuple[Any, ...]) -> Any:
+        """The draft; then the hub, or after the hub the rest of the draft; then nothing."""
+        xp = array_namespace(draft)
+        if not drawn:
+            return draft
+        first, *more = drawn
+        if more:
+            return xp.zeros_like(draft)
+        best = xp.argmax(draft, axis=-1)
+        hub = one_hot(best, draft.shape[-1], dtype=draft.dtype)
+        others = xp.where(hub > 0, 0.0, draft)
+        total = xp.sum(others, axis=-1, keepdims=True)
+        others = others / xp.where(total > 0, total, 1.0)
+        return xp.where((first == best)[..., None], others, hub)
+
+    def tuples(self, draft: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Every pair that has mass, ``(T, 2)`` tokens and ``(T,)`` probabilities, for one row ``(V,)``.
+
+        A missing second candidate is -1.
+        """
+        hub = int(np.argmax(draft))
+        others = np.flatnonzero(draft)
+        others = others[others != hub]
+        if others.size == 0:
+            return np.asarray([[hub, -1]]), draft[hub : hub + 1]
+        hubs = np.full_like(others, hub)
+        tokens = np.concatenate([np.stack([others, hubs], axis=-1), np.stack([hubs, others], axis=-1)])
+        weights = draft[others]
+        return tokens, np.concatenate([weights, draft[hub] * (weights / weights.sum())])

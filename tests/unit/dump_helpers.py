@@ -96,3 +96,47 @@ def tensor_pickle(
     out.write(text("storage") + f"ctorch\n{storage}\n".encode() + text(key) + text(location) + integer(numel))
     out.write(b"tQ" + integer(offset) + integers(size) + integers(stride) + b"\x89)tRs.")
     return out.getvalue()
+
+
+def saved_safetensors(path: Path, value: dict, metadata: dict | None = None) -> Path:
+    """Save tensors as the library does."""
+    from safetensors.torch import save_file
+
+    save_file({key: tensor.contiguous() for key, tensor in value.items()}, path, metadata)
+    return path
+
+
+def saved_npz(path: Path, value: dict, *, compressed: bool = False) -> Path:
+    """Save arrays as NumPy does."""
+    save = np.savez_compressed if compressed else np.savez
+    save(
+        path, **{key: item.numpy() if isinstance(item, torch.Tensor) else item for key, item in value.items()}
+    )
+    return path
+
+
+def saved_llamacpp(path: Path, logits: np.ndarray, tokens: np.ndarray) -> Path:
+    """Write a base file of llama.cpp from float32 logits ``[chunks, n_ctx, vocab]``, by its description."""
+    chunks, contexts, vocab = logits.shape
+    pieces = [b"_logits_", struct.pack("<3i", contexts, vocab, chunks), tokens.astype("<i4").tobytes()]
+    for chunk in logits:
+        for row in chunk[contexts // 2 : contexts - 1].astype(np.float32):
+            highest = row.max()
+            lowest = max(row.min(), highest - np.float32(16))
+            norm = np.float32(np.log(np.exp((row - highest).astype(np.float64)).sum()))
+            step = np.float32((highest - lowest) / np.float32(65535))
+            levels = np.rint((row.astype(np.float64) - lowest) / step) if step else np.zeros(vocab)
+            pieces.append(np.asarray([step, lowest - highest - norm], "<f4").tobytes())
+            pieces.append(np.clip(levels, 0, 65535).astype("<u2").tobytes() + bytes(2 * (vocab % 2)))
+    path.write_bytes(b"".join(pieces))
+    return path
+
+
+def legacy_saved(path: Path, value: object) -> Path:
+    """Save as PyTorch did before 1.6."""
+    return saved(path, value, _use_new_zipfile_serialization=False)
+
+
+def cut_lengths(size: int) -> tuple[int, ...]:
+    """How long a file is after the cuts that downloads suffer."""
+    return (0, min(7, size - 1), size // 2, size - 1)

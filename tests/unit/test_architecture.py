@@ -12,7 +12,7 @@ MAY_IMPORT = {
     "errors": set(),
     "verdict": set(),
     "backends": {"errors"},
-    "kernels": {"errors"},
+    "kernels": {"backends", "errors"},
     "oracle": set(),
     "dumps": {"errors"},
     "distributions": {"errors", "kernels"},

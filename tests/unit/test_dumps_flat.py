@@ -162,7 +162,11 @@ def test_names_of_things_that_are_not_arrays_of_logits_do_not_make_keys_ambiguou
         ({str(i): i for i in range(99)}, "18, 19 and 79 more"),
         ({"target_logits": logits(2, 3), 7: 1}, "has no draft_logits (keys: target_logits, 7)"),
         (pair(2, 3, target=logits(2, 3)), "ambiguous: target_logits and target (keys: "),
-        ({"target_logits": (logits(3),), "draft_logits": logits(1, 3)}, "is a tuple of length 1 of ndarray"),
+        (
+            {"target_logits": (logits(3), 1), "draft_logits": logits(1, 3)},
+            "is a tuple of length 2 of ndarray",
+        ),
+        ({"target_logits": (), "draft_logits": logits(1, 3)}, "is a tuple of length 0"),
         ({"target_logits": [[0.0, 1.0]], "draft_logits": logits(1, 2)}, "is a list of length 1 of list"),
         (pair(2, 3, proposal_logits="x"), "proposal_logits is a str"),
         (pair(2, 3, rounds=[]), "is a rounds dump (key rounds)"),
@@ -232,7 +236,10 @@ def test_kind():
     assert kind(pair(1, 2)) == "flat"
     assert kind({"rounds": []}) == "rounds"
     assert kind(pair(1, 2, parent=[])) == "tree"
-    assert kind({"target_logits": 0}) == "unknown"
+    assert kind({"target_logits": 0}) == "target"
+    assert kind({"draft_logits": 0}) == kind({}) == "unknown"
+    assert kind({"chunks": []}) == "flat"
+    assert kind({"target_log_probs": 0}) == "target"
 
 
 def test_probabilities():
@@ -334,7 +341,9 @@ def test_files_that_are_not_dumps(tmp_path):
     (tmp_path / "empty.pt").touch()
     assert "is empty (0 bytes)" in message(tmp_path / "empty.pt")
     (tmp_path / "x.csv").write_text("1,2")
-    assert "suffix .csv is not a known format; supported: .pt, .pth" in message(tmp_path / "x.csv")
+    assert "suffix .csv is not a known format; supported: .pt, .pth, .safetensors, .npz, a folder" in message(
+        tmp_path / "x.csv"
+    )
     (tmp_path / "nosuffix").write_text("1,2")
     assert "without suffix" in message(tmp_path / "nosuffix")
     assert "holds an array of shape [2], not a dict" in message(saved(tmp_path / "t.pt", torch.ones(2)))

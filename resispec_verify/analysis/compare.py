@@ -1,0 +1,284 @@
+"""Compare two sets of target logits of the same prefixes: a decode pass against a verify pass, say.
+
+A speculative sampler is exact for the target it was given. Where the pass that verifies does not reproduce
+the logits of the pass that decodes (other kernels, batch shapes or precision), the sampler's target is not
+the model's, whatever the rule. This says by how much.
+
+The summary follows llama.cpp's ``--kl-divergence``: A is the base, ``KL(A || B)``, and the probability
+difference is ``p_B - p_A`` of the next token.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes  # type: ignore[import]
+import numpy as np
+
+from resispec_verify.analysis.rounds_input import half_ulp
+from resispec_verify.dumps import FlatDump, load_mapping, looks_like_probabilities
+from resispec_verify.dumps.flat import DRAFT_KEYS, TARGET_KEYS, flat_from_mapping
+from resispec_verify.errors import InputError
+from resispec_verify.kernels.divergences import distances
+from resispec_verify.kernels.probabilities import softmax, temper
+
+__all__ = ["COLUMNS", "Comparison", "compare_dumps", "read_target", "stored_precision"]
+
+#: What is kept of a position.
+COLUMNS = (
+    "position", "max_abs_logit", "max_abs_log_probability", "tv", "kl", "kl_reverse", "top_a", "top_b",
+    "margin_a", "margin_b", "gap_a", "gap_b", "ulp", "status", "delta_p", "nll_a", "nll_b",
+)  # fmt: skip
+# Elements of one float64 batch (positions x vocab): 8 MiB an array.
+_BATCH_ELEMENTS = 1 << 20
+# Fewer values than this may look rounded to two bytes by chance, or by hand.
+_FEW_VALUES = 32
+# Bits of a float32 that a bin of the histogram of differences leaves out: 11 bits of mantissa stay.
+_DROPPED_BITS = 12
+_KEPT_KEYS = (*TARGET_KEYS, "tokens", "context_tokens", "meta")
+
+
+@dataclass
+class Comparison:
+    """What two dumps gave.
+
+    Attributes
+    ----------
+    a, b : FlatDump
+    temperature : float
+    precision : str
+        The coarser type that either dump's values have; its unit in the last place makes near-ties.
+    columns : dict
+        By name in `COLUMNS`, one value a position. ``margin_a`` is how much lower A puts B's best token than
+        its own; ``gap_a`` the distance of A's best two. ``status``: ``same``, ``near-tie`` or ``flip``.
+        ``delta_p``, ``nll_a`` and ``nll_b`` are of the logged next token, or of A's best where none is
+        logged.
+    histogram : int64 array
+        Counts of ``|logit difference|`` over all positions and tokens, by the upper bits of its float32.
+    support_differs : int
+        Positions at which exactly one of the two excludes some token.
+    worst_logit : tuple
+        (difference, position, token) where the raw logits are furthest apart.
+    next_tokens : bool
+        Whether the dumps say which token came next.
+    """
+
+    a: FlatDump
+    b: FlatDump
+    temperature: float
+    precision: str = ""
+    columns: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
+    histogram: np.ndarray = field(default_factory=lambda: np.zeros(1 << (31 - _DROPPED_BITS), np.int64))
+    support_differs: int = 0
+    worst_logit: tuple[float, int, int] = (-1.0, 0, 0)
+    next_tokens: bool = False
+
+    def logit_quantile(self, level: float) -> float:
+        """Quantile of ``|logit difference|`` over positions and tokens, at most 2^-11 of itself too small."""
+        reached = np.cumsum(self.histogram)
+        k = int(np.searchsorted(reached, max(1, math.ceil(level * int(reached[-1])))))
+        return float(np.asarray(k << _DROPPED_BITS, np.int32).view(np.float32))
+
+
+def read_target(path: str | os.PathLike[str]) -> tuple[FlatDump, Mapping[str, Any]]:
+    """Open the target logits of a flat dump, with or without draft logits, and its tokens.
+
+    Raises
+    ------
+    InputError
+        As `load_mapping` and `flat_from_mapping`.
+    """
+    mapping = load_mapping(path)
+    present = [name for name in TARGET_KEYS if isinstance(mapping.get(name), np.ndarray)]
+    kept = {key: value for key, value in mapping.items() if key in (*_KEPT_KEYS, "rounds", "parent")}
+    if len(present) == 1:
+        kept[DRAFT_KEYS[0]] = mapping[present[0]]  # the reader of flat dumps wants two matrices
+    dump = flat_from_mapping(path, kept)
+    if looks_like_probabilities(dump):
+        raise InputError(
+            f"{path}: every row of {dump.keys[0]} is in [0, 1] and sums to 1: these look like probabilities, "
+            "and logits are needed; save their logarithms"
+        )
+    return dump, mapping
+
+
+def stored_precision(rows: np.ndarray, dtype: Any) -> np.dtype:
+    """The coarsest floating type that holds all of ``rows`` exactly, ``dtype`` at most.
+
+    Float32 that went through bfloat16 has bfloat16's near-ties.
+    """
+    for coarse in (np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)):
+        finer = ml_dtypes.finfo(coarse).nmant < ml_dtypes.finfo(dtype).nmant
+        finite = rows[np.isfinite(rows)]
+        if finer and finite.size >= _FEW_VALUES:
+            with np.errstate(over="ignore"):
+                if np.array_equal(finite.astype(coarse).astype(finite.dtype), finite):
+                    return coarse
+    return np.dtype(dtype)
+
+
+def _same_prefixes(a: FlatDump, b: FlatDump, one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+    """Refuse dumps of other shapes or prefixes."""
+    if a.target.shape[:-1] != b.target.shape[:-1] or a.vocab != b.vocab:
+        raise InputError(
+            f"{a.path} has {a.keys[0]} {list(a.target.shape)} but {b.path} has {list(b.target.shape)}; "
+            "compare dumps of the same positions and vocabulary"
+        )
+    for key in ("context_tokens", "tokens"):
+        x, y = (_token_ids(d.path, key, m.get(key)) for d, m in ((a, one), (b, other)))
+        if x is None or y is None:
+            continue
+        if x.shape != y.shape:
+            raise InputError(f"{key} is {list(x.shape)} in {a.path} but {list(y.shape)} in {b.path}; compare "
+                             "dumps of the same prefixes")  # fmt: skip
+        if (x != y).any():
+            i = tuple(int(k) for k in np.argwhere(x != y)[0])
+            where = i[0] if len(i) == 1 else list(i)
+            raise InputError(f"{key} differs first at index {where}: {x[i]} in {a.path}, {y[i]} in {b.path}; "
+                             "compare dumps of the same prefixes")  # fmt: skip
+
+
+def _token_ids(path: str, key: str, value: Any) -> np.ndarray | None:
+    if value is None:
+        return None
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        array = np.empty(0, object)
+    if array.dtype.kind not in "iu" and (array.size or array.dtype.kind == "O"):
+        raise InputError(f"{path}: {key} must be integer token ids, got {array.dtype}")
+    return array
+
+
+def _next_tokens(dump: FlatDump, mapping: Mapping[str, Any]) -> np.ndarray | None:
+    """The token after each position, where ``tokens`` has one more entry than there are positions."""
+    tokens = _token_ids(dump.path, "tokens", mapping.get("tokens"))
+    if tokens is None or tokens.shape != (dump.positions + 1,):
+        return None
+    following = tokens[1:].astype(np.int64)
+    outside = (following < 0) | (following >= dump.vocab)
+    if outside.any():
+        i = int(np.argmax(outside))
+        raise InputError(f"{dump.path}: tokens[{i + 1}] is {following[i]}, outside 0..{dump.vocab - 1}")
+    return following
+
+
+def compare_dumps(
+    path_a: str | os.PathLike[str],
+    path_b: str | os.PathLike[str],
+    *,
+    temperature: float = 1.0,
+    start: int | None = None,
+    stop: int | None = None,
+    batch: int | None = None,
+    advance: Callable[[int], Any] = lambda done: None,
+) -> Comparison:
+    """Compare two dumps, batch by batch; only numbers a position are kept.
+
+    Raises
+    ------
+    InputError
+        A file that cannot be used, shapes, tokens or context tokens that differ (the first index is named), a
+        range outside the dumps, rows that are not finite, or temperature 0: then the flips say it all.
+    """
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise InputError(
+            f"temperature must be a finite number > 0, got {temperature:g}; flips do not depend on it"
+        )
+    (a, one), (b, other) = read_target(path_a), read_target(path_b)
+    _same_prefixes(a, b, one, other)
+    start, stop = start or 0, a.positions if stop is None else stop
+    if not 0 <= start < stop <= a.positions:
+        raise InputError(
+            f"positions {start}:{stop} are outside the dumps, which have 0:{a.positions}; give a non-empty "
+            "range inside"
+        )
+    following = [_next_tokens(dump, mapping) for dump, mapping in ((a, one), (b, other))]
+    tokens = next((ids for ids in following if ids is not None), None)
+    result = Comparison(a, b, temperature, next_tokens=tokens is not None)
+    size = batch or max(1, min(64, _BATCH_ELEMENTS // a.vocab))
+    coarse = None
+    for first in range(start, stop, size):
+        last = min(first + size, stop)
+        rows = tuple(dump.batch(first, last).target for dump in (a, b))
+        if coarse is None:
+            kinds = [stored_precision(r, d.target.dtype) for r, d in zip(rows, (a, b), strict=True)]
+            coarse = min(kinds, key=lambda kind: ml_dtypes.finfo(kind).nmant)
+            result.precision = coarse.name
+        x, y = (r.astype(np.float64) for r in rows)
+        _add(result, x, y, first, coarse, None if tokens is None else tokens[first:last])
+        advance(last - first)
+    return result
+
+
+def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``|a - b|``, 0 where both are -inf."""
+    with np.errstate(invalid="ignore"):
+        return np.where(a == b, 0.0, np.abs(a - b))
+
+
+def _add(
+    result: Comparison, a: np.ndarray, b: np.ndarray, first: int, coarse: np.dtype, tokens: np.ndarray | None
+) -> None:
+    """Add the positions ``first, first + 1, ...`` with logits ``(n, V)``."""
+    n = np.arange(len(a))
+    apart = _difference(a, b)
+    with np.errstate(over="ignore"):
+        bins = apart.astype(np.float32).view(np.int32) >> _DROPPED_BITS
+    result.histogram += np.bincount(bins.reshape(-1), minlength=len(result.histogram))
+    worst = apart.max(axis=-1)
+    k = int(np.argmax(worst))
+    if worst[k] > result.worst_logit[0]:
+        result.worst_logit = (float(worst[k]), first + k, int(np.argmax(apart[k])))
+    result.support_differs += int((np.isneginf(a) != np.isneginf(b)).any(axis=-1).sum())
+    tempered = [temper(rows, result.temperature, dtype=np.float64) for rows in (a, b)]
+    p, q = (softmax(rows) for rows in tempered)
+    logs = [rows - np.log(np.exp(rows).sum(axis=-1, keepdims=True)) for rows in tempered]
+    tv, kl = distances(p, q)
+    top_a, top_b = a.argmax(axis=-1), b.argmax(axis=-1)
+    token = top_a if tokens is None else tokens
+    with np.errstate(invalid="ignore"):
+        margin_a, margin_b = a[n, top_a] - a[n, top_b], b[n, top_b] - b[n, top_a]
+    columns = {
+        "position": first + n,
+        "max_abs_logit": worst,
+        "max_abs_log_probability": _difference(*logs).max(axis=-1),
+        "tv": tv,
+        "kl": kl,
+        "kl_reverse": distances(q, p)[1],
+        "top_a": top_a,
+        "top_b": top_b,
+        "margin_a": margin_a,
+        "margin_b": margin_b,
+        "delta_p": q[n, token] - p[n, token],
+        "nll_a": -logs[0][n, token],
+        "nll_b": -logs[1][n, token],
+    }
+    columns |= _ties(a, b, columns, coarse)
+    for name in COLUMNS:
+        result.columns[name] += np.asarray(columns[name]).tolist()
+
+
+def _ties(a: np.ndarray, b: np.ndarray, columns: Mapping[str, Any], coarse: np.dtype) -> dict[str, Any]:
+    """Gaps of the best two, the unit in the last place at the top, and whether a flip is only a near-tie.
+
+    A flip is a near-tie where in either dump the two tokens that changed places are within one unit: a last
+    bit decides between them. A near-tie without a flip has its best two that close.
+    """
+    n = np.arange(len(a))
+    tops = np.maximum(np.abs(a[n, columns["top_a"]]), np.abs(b[n, columns["top_b"]]))
+    ulp = 2 * half_ulp(tops, coarse)
+    gaps = []
+    for rows in (a, b):
+        best = np.partition(rows, -2, axis=-1)[:, -2:] if rows.shape[-1] > 1 else np.full((len(a), 2), np.inf)
+        with np.errstate(invalid="ignore"):
+            gaps.append(best[:, 1] - best[:, 0] if rows.shape[-1] > 1 else np.full(len(a), np.inf))
+    flipped = columns["top_a"] != columns["top_b"]
+    swapped = np.minimum(columns["margin_a"], columns["margin_b"]) <= ulp
+    near = np.where(flipped, swapped, np.minimum(*gaps) <= ulp)
+    status = np.where(near, "near-tie", np.where(flipped, "flip", "same"))
+    return {"gap_a": gaps[0], "gap_b": gaps[1], "ulp": ulp, "status": status}

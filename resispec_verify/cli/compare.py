@@ -1,0 +1,146 @@
+"""`resispec-verify compare`: two target dumps of the same prefixes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from resispec_verify.cli.kl_settings import make_reading
+from resispec_verify.cli.output import (
+    check_writable,
+    print_lines,
+    progress,
+    table_console,
+    write_csv,
+    write_json,
+)
+from resispec_verify.cli.parameters import Count, File, Flag, Number, Text
+from resispec_verify.errors import InputError
+
+__all__ = ["compare"]
+
+# Rows of the table: its columns are KL(A || B), KL(B || A), TV and p_B - p_A.
+ROWS = ("mean", "max", "99.9", "99", "95", "90", "median", "10", "5", "1", "0.1", "min")
+
+
+def compare(
+    a: Path,
+    b: Path,
+    /,
+    *,
+    temperature: Number = 1.0,
+    positions: Text | None = None,
+    batch: Count | None = None,
+    tail: Count = 5,
+    json: File | None = None,
+    csv: File | None = None,
+    max_tv: Number | None = None,
+    require_same_top: Flag = False,
+) -> int:
+    """Two target dumps of the same prefixes: logit differences, TV, KL both ways, flips and near-ties.
+
+    Parameters
+    ----------
+    a
+        The base, such as the decode pass.
+    b
+        The other, such as the verify pass.
+    temperature
+        Sampling temperature of the probabilities, above 0.
+    positions
+        Range A:B of positions, 0-based, B excluded.
+    batch
+        Positions at a time.
+    tail
+        How many of the worst positions to list.
+    json
+        Write the report here ("-": standard output).
+    csv
+        Write one line a position here.
+    max_tv
+        Exit with 1 if the total variation of any position exceeds this.
+    require_same_top
+        Exit with 1 if the best token flips anywhere, near-ties not counted.
+    """
+    from resispec_verify.analysis.compare import compare_dumps
+    from resispec_verify.analysis.compare_summary import compare_report, comparison_records
+
+    check_writable(json, csv, inputs=(a, b))
+    if max_tv is not None and not 0 <= max_tv <= 1:
+        raise InputError(f"--max-tv must be in [0, 1], got {max_tv:g}")
+    if tail < 0:
+        raise InputError(f"--tail must not be negative, got {tail}")
+    if temperature == 0:
+        raise InputError("--temperature must be above 0; flips of the best token do not depend on it")
+    reading = make_reading(
+        [temperature], (None, None, None), (None, None, None), None, "float64", positions, batch
+    )
+    with progress(str(b), None) as advance:
+        result = compare_dumps(
+            a, b, temperature=temperature, start=reading.start, stop=reading.stop, batch=batch,
+            advance=advance,
+        )  # fmt: skip
+    report = compare_report(result, tail)
+    write_json(json, report)
+    write_csv(csv, list(comparison_records(result)))
+    print_lines(table_console(json, csv), _lines(report))
+    row = report["results"][0]
+    over = max_tv is not None and row["tv_max"] > max_tv
+    return 1 if over or (require_same_top and row["flips"]) else 0
+
+
+def _number(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or "-"
+    return "0" if value == 0 else f"{value:.2e}" if abs(value) < 1e-3 else f"{value:.4f}"
+
+
+def _with_error(entry: dict[str, Any], key: str = "value") -> str:
+    error = entry["standard_error"]
+    return _number(entry[key]) + ("" if error is None else f" ± {_number(error)}")
+
+
+def _lines(report: dict[str, Any]) -> list[str]:
+    """The whole report in lines of at most about 79 columns."""
+    a, b, row = report["a"], report["b"], report["results"][0]
+    at, table, logits = row["max_abs_logit_at"], row["table"], row["logit_difference"]
+    lines = [
+        f"A: {a['path']} ({a['dtype']})",
+        f"B: {b['path']} ({b['dtype']})",
+        f"{row['positions']} positions, vocabulary {a['vocab']}, T = {row['temperature']:g}",
+        f"largest logit difference: {_number(row['max_abs_logit'])} (position {at['position']}, token "
+        f"{at['token']}); after log-softmax {_number(row['max_abs_log_probability'])}",
+        f"logit difference, 99 % / median: {_number(logits['99'])} / {_number(logits['median'])}",
+        f"flips of the best token: {row['flips']}; near-ties, within one ulp of {row['precision']}: "
+        f"{row['near_ties']} ({row['near_tie_flips']} flipped)",
+        f"same best token: {_with_error(table['same_top'])}",
+        f"RMS of p_B - p_A: {_with_error(table['delta_p_rms'])}",
+    ]
+    if row["support_differs"]:
+        lines.append(f"tokens excluded (-inf) in only one dump at {row['support_differs']} positions")
+    if ppl := row["perplexity"]:
+        lines.append(f"perplexity A: {_with_error(ppl['a'])}; B: {_with_error(ppl['b'])}")
+        lines.append(f"ln(perplexity B / perplexity A): {_with_error(ppl['ln_ratio'])}")
+    columns = ("kl", "kl_reverse", "tv", "delta_p")
+    heads = ("KL(A || B)", "KL(B || A)", "TV", "p_B - p_A")
+    lines += ["", "          " + "".join(f"{head:>14}" for head in heads)]
+    for name in ROWS:
+        lines.append(f"  {name:8}" + "".join(f"{_number(table[c][name]):>14}" for c in columns))
+        if name == "mean":
+            errors = (_number(table[c]["standard_error"]) for c in columns)
+            lines.append("  ± s.e.  " + "".join(f"{error:>14}" for error in errors))
+    lines.append(f"p_B - p_A is of the {row['delta_p_of']}; KL in nats")
+    return [*lines, *_listed("worst positions by KL(A || B)", [e for e in row["worst"] if e["tv"] > 0]),
+            *_listed("flips, the clearest first", row["flip_list"])]  # fmt: skip
+
+
+def _listed(title: str, entries: list[dict[str, Any]]) -> list[str]:
+    if not entries:
+        return []
+    lines = ["", f"{title}:"]
+    for e in entries:
+        lines.append(
+            f"  {e['position']}: KL {_number(e['kl'])}, TV {_number(e['tv'])}, best {e['top_a']} in A "
+            f"(by {_number(e['gap_a'])}), {e['top_b']} in B (by {_number(e['gap_b'])}): {e['status']}"
+        )
+    return lines

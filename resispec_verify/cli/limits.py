@@ -1,0 +1,222 @@
+"""`resispec-verify limits`: acceptance of every rule beside what no exact rule can exceed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Literal
+
+from resispec_verify.cli.kl_settings import make_reading
+from resispec_verify.cli.output import check_writable, print_lines, table_console, write_csv, write_json
+from resispec_verify.cli.parameters import Count, File, Files, Flag, Names, Number, Numbers, Text
+from resispec_verify.errors import InputError
+
+if TYPE_CHECKING:
+    from resispec_verify.analysis.limits import LimitRow
+
+__all__ = ["limits"]
+
+
+def limits(
+    *,
+    logits: Files | None = None,
+    target: Text | None = None,
+    draft: Text | None = None,
+    rule: Names | None = None,
+    candidates: Count = 3,
+    temperature: Numbers | None = None,
+    top_k: Count | None = None,
+    top_p: Number | None = None,
+    min_p: Number | None = None,
+    proposal_temperature: Number | None = None,
+    proposal_top_k: Count | None = None,
+    proposal_top_p: Number | None = None,
+    input: Literal["logits", "probabilities", "log-probabilities"] | None = None,
+    positions: Text | None = None,
+    batch: Count | None = None,
+    pad_vocab: Flag = False,
+    backend: Literal["auto", "numpy", "torch", "cupy"] = "auto",
+    json: File | None = None,
+    csv: File | None = None,
+) -> int:
+    """Acceptance of each rule beside the limits; a rule above the limit cannot be exact.
+
+    Parameters
+    ----------
+    logits
+        One or more dumps of target and draft logits.
+    target
+        Target probabilities by hand, "0.3,0.4,0.3", instead of a dump.
+    draft
+        Draft probabilities by hand.
+    rule
+        A rule; repeat for several. Default: all that need no enumeration, and resispec.
+    candidates
+        Candidates at each position (n).
+    temperature
+        Sampling temperature; repeat for several. Default: what the dump states, or else 1.
+    top_k
+        Keep the k most probable tokens, in target and draft.
+    top_p
+        Nucleus filter, in target and draft.
+    min_p
+        Drop tokens below this fraction of the most probable one, in target and draft.
+    proposal_temperature
+        Temperature candidates are really drawn with, where it is not the declared one.
+    proposal_top_k
+        top-k candidates are really drawn with.
+    proposal_top_p
+        top-p candidates are really drawn with.
+    input
+        What the dump holds. Default: logits, refused where they look like probabilities.
+    positions
+        Range A:B of positions, 0-based, B excluded.
+    batch
+        Positions at a time.
+    pad_vocab
+        Pad the narrower of two vocabularies with probability 0.
+    backend
+        Where arrays live.
+    json
+        Write the report here ("-": standard output).
+    csv
+        Write one line a position here.
+    """
+    from resispec_verify.backends import get_backend
+
+    check_writable(json, csv, inputs=logits or ())
+    reading = make_reading(
+        temperature, (top_k, top_p, min_p), (proposal_temperature, proposal_top_k, proposal_top_p),
+        input, "float64", positions, batch,
+    )  # fmt: skip
+    chosen, arrays = _rules(rule, candidates), get_backend(backend)
+    rows: dict[Any, LimitRow] = {}
+    failures: list[str] = []
+    if target is not None or draft is not None:
+        _by_hand(target, draft, chosen, candidates, rows, arrays, logits)
+    elif not logits:
+        raise InputError("nothing to measure: give --logits PATH..., or --target and --draft")
+    else:
+        failures = _from_dumps(logits, pad_vocab, reading, chosen, candidates, rows, arrays)
+    if rows:
+        results = [row.result() for row in rows.values()]
+        write_json(json, {"schema": 1, "command": "limits", "results": results})
+        write_csv(csv, [record for row in rows.values() for record in _records(row)])
+        _print(results, table_console(json, csv))
+    for failure in failures:
+        print(f"resispec-verify: error: {failure}", file=sys.stderr)
+    return 2 if failures else 0
+
+
+def _rules(names: list[str] | None, candidates: int) -> tuple[Any, ...]:
+    from resispec_verify.cli.kl_settings import MOST_CANDIDATES
+    from resispec_verify.rules import RULES, make_rule
+
+    if not 1 <= candidates <= MOST_CANDIDATES:
+        raise InputError(f"--candidates must be in 1..{MOST_CANDIDATES}, got {candidates}")
+    if names:
+        return tuple(make_rule(name) for name in dict.fromkeys(names))
+    cheap = (name for name, rule in RULES.items() if rule.depends_on == "nothing" or name == "resispec")
+    return tuple(make_rule(name) for name in cheap if RULES[name].least_candidates <= candidates)
+
+
+def _by_hand(
+    target: str | None,
+    draft: str | None,
+    rules: tuple[Any, ...],
+    candidates: int,
+    rows: dict[Any, LimitRow],
+    backend: Any,
+    logits: object,
+) -> None:
+    import numpy as np
+
+    from resispec_verify.analysis.limits import add_limits
+    from resispec_verify.cli.kl_settings import pair_by_hand
+    from resispec_verify.distributions import Pair
+
+    if logits is not None:
+        raise InputError("give either --logits PATH... or --target and --draft, not both")
+    pair = pair_by_hand(target, draft)
+    arrays = Pair(*(backend.asarray(np.asarray(v)[None, :]) for v in (pair.target, pair.draft)))
+    add_limits(rows, rules, arrays, candidates, positions=np.asarray([0]))
+
+
+def _from_dumps(
+    paths: list[Any], pad: bool, reading: Any, rules: Any, candidates: int, rows: dict[Any, Any], backend: Any
+) -> list[str]:
+    from resispec_verify.analysis.limits import add_limits
+    from resispec_verify.analysis.marginals import Clock
+    from resispec_verify.analysis.over_dumps import pairs_of
+    from resispec_verify.dumps import open_dump
+
+    failures, seen = [], set()
+    for path in paths:
+        try:
+            if os.path.realpath(path) in seen:
+                raise InputError(f"{path}: given twice; its positions would count twice")
+            seen.add(os.path.realpath(path))
+            dump = open_dump(path, pad_vocab=pad)
+            fresh: dict[Any, Any] = {}
+            for members in pairs_of(dump, reading, backend=backend, clock=Clock()):
+                add_limits(
+                    fresh, rules, members.pair, candidates, positions=members.positions,
+                    temperature=members.sampling.temperature, source=str(dump.path),
+                )  # fmt: skip
+        except InputError as error:
+            failures.append(str(error))
+            continue
+        for key, row in fresh.items():
+            if key in rows:
+                rows[key].extend(row)
+            else:
+                rows[key] = row
+    return failures
+
+
+def _records(row: LimitRow) -> list[dict[str, Any]]:
+    from resispec_verify.analysis.marginals import label
+
+    return [
+        {
+            "rule": label(row.rule),
+            "temperature": row.temperature,
+            "candidates": row.candidates,
+            "path": row.source[i],
+            "position": row.position[i],
+            "acceptance": row.accepted[i],
+            "gap": row.gap[i],
+            "limit": "" if row.limit[i] is None else row.limit[i],
+            "sequential_limit": "" if row.sequential_limit[i] is None else row.sequential_limit[i],
+        }
+        for i in range(len(row.position))
+    ]
+
+
+def _print(results: list[dict[str, Any]], console: Any) -> None:
+    from resispec_verify.cli.kl_table import print_records
+
+    def shown(value: float | None) -> str:
+        return "unknown" if value is None else f"{value:.4f}"
+
+    records = [
+        {
+            "rule": r["rule"],
+            "T": f"{r['temperature']:g}",
+            "n": str(r["candidates"]),
+            "positions": str(r["positions"]),
+            "acceptance": ("" if r["acceptance_gap_max"] == 0 else ">= ") + f"{r['acceptance_mean']:.4f}",
+            "sequential limit": shown(r["sequential_limit_mean"]),
+            "limit": shown(r["limit_mean"]),
+            "above": str(r["above_limit"]),
+        }
+        for r in results
+    ]
+    print_records(console, "acceptance (P(a candidate is emitted)) beside the limits of exact rules", records)
+    lines = [
+        f"{r['rule']} (T = {r['temperature']:g}): cannot be exact: accepts more than any exact rule can at "
+        f"position {r['witness_position']}"
+        for r in results
+        if r["cannot_be_exact"]
+    ]
+    print_lines(console, lines)

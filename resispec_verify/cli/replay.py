@@ -1,0 +1,214 @@
+"""`resispec-verify replay`: recompute what an engine decided in logged rounds."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from resispec_verify.cli.output import (
+    check_writable,
+    print_lines,
+    printable,
+    progress,
+    table_console,
+    write_csv,
+    write_json,
+)
+from resispec_verify.cli.parameters import Count, File, Files, Flag, Names, Number
+from resispec_verify.errors import InputError
+
+if TYPE_CHECKING:
+    from resispec_verify.analysis.replay import Replay
+    from resispec_verify.rules import Rule
+
+__all__ = ["replay"]
+
+
+def replay(
+    *,
+    logits: Files | None = None,
+    rule: Names | None = None,
+    temperature: Number | None = None,
+    top_k: Count | None = None,
+    top_p: Number | None = None,
+    min_p: Number | None = None,
+    no_uniforms: Flag = False,
+    alpha: Number = 1e-6,
+    json: File | None = None,
+    csv: File | None = None,
+    require_agreement: Flag = False,
+) -> int:
+    """Recompute every logged accept or reject decision of real rounds; the first divergence, with numbers.
+
+    Parameters
+    ----------
+    logits
+        One or more dumps of rounds.
+    rule
+        The rule the engine should follow; repeat for several. Default: speculative.
+    temperature
+        Sampling temperature. Default: what the dump states, or else 1.
+    top_k
+        Keep the k most probable tokens, in target and draft. Default: what the dump states.
+    top_p
+        Nucleus filter, in target and draft. Default: what the dump states.
+    min_p
+        Drop tokens below this fraction of the most probable one. Default: what the dump states.
+    no_uniforms
+        Ignore logged uniforms: test the acceptance rates only.
+    alpha
+        Level of the statistical test, for all positions together.
+    json
+        Write the report here ("-": standard output).
+    csv
+        Write one line a recomputed decision here.
+    require_agreement
+        Exit with 1 on any divergence, and where the acceptance rates are rejected.
+    """
+    from resispec_verify.analysis.replay_summary import check_records, summarize_replay
+
+    if not logits:
+        raise InputError("nothing to replay: give --logits PATH...")
+    check_writable(json, csv, inputs=logits)
+    if not 0 < alpha < 1:
+        raise InputError(f"--alpha must be in (0, 1), got {alpha:g}")
+    rules = _rules(rule or ["speculative"])
+    given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    options = {key: value for key, value in given.items() if value is not None}
+    _check_sampling(options)
+    results, failures = _from_dumps(logits, rules, options, not no_uniforms)
+    rows = [summarize_replay(result, alpha) for result in results]
+    if rows:
+        write_json(json, {"schema": 1, "command": "replay", "results": rows})
+        write_csv(csv, list(check_records(results)))
+        for row in rows:
+            print_lines(table_console(json, csv), _lines(row))
+    for failure in failures:
+        print(f"resispec-verify: error: {failure}", file=sys.stderr)
+    if failures:
+        return 2
+    unmet = any(row["divergences"] or row["statistics"]["verdict"] == "rejected" for row in rows)
+    return 1 if require_agreement and unmet else 0
+
+
+def _rules(names: list[str]) -> list[Rule]:
+    from resispec_verify.rules import Rule, make_rule
+
+    rules = [make_rule(name) for name in dict.fromkeys(names)]
+    for value in rules:
+        if not isinstance(value, Rule):
+            raise InputError(
+                f"--rule {getattr(value, 'name', value)}: verifies whole paths; replay needs a rule that "
+                "verifies one draft token a position, such as speculative"
+            )
+    return rules
+
+
+def _check_sampling(options: dict[str, Any]) -> None:
+    from resispec_verify.distributions import Sampling
+
+    try:
+        Sampling(**options)
+    except InputError as error:  # its message begins with the field, spelled as in the option
+        raise InputError(f"--{error}") from None
+
+
+def _from_dumps(
+    paths: Files, rules: list[Rule], options: dict[str, Any], uniforms: bool
+) -> tuple[list[Replay], list[str]]:
+    """Replays by file and rule, and one line for each file that could not be used."""
+    from resispec_verify.analysis.replay import replay as replay_rounds
+    from resispec_verify.analysis.rounds_input import read_rounds
+
+    results: list[Replay] = []
+    failures: list[str] = []
+    seen: set[str] = set()
+    for path in paths:
+        try:
+            if os.path.realpath(path) in seen:
+                raise InputError(f"{path}: given twice; its rounds would count twice")
+            rounds = read_rounds(path)
+            seen.add(os.path.realpath(path))
+            of_file = []
+            with progress(rounds.path, len(rounds.rounds) * len(rules)) as advance:
+                for rule in rules:
+                    of_file.append(replay_rounds(rounds, rule, options, uniforms=uniforms, advance=advance))
+            results += of_file
+        except InputError as error:
+            failures.append(str(error))
+    return results, failures
+
+
+def _lines(row: dict[str, Any]) -> list[str]:
+    """What a reader needs of one row, in words and one small table."""
+    temperature = "by round" if row["temperature"] is None else f"{row['temperature']:g}"
+    lines = [
+        f"{row['path']}: {row['rounds']} rounds, rule {row['rule']}, T = {temperature}",
+        _decisions_in_words(row),
+        f"  next tokens: {row['next_tokens_possible']} of {row['next_tokens']} possible"
+        + (f", {row['next_tokens_redrawn']} of them redrawn exactly" if row["next_tokens_redrawn"] else ""),
+    ]
+    if first := row["first_divergence"]:
+        lines.append(f"  divergences: {row['divergences']}; the first: {_divergence_in_words(first)}")
+    if row["acceptance_by_position"]:
+        lines += _position_lines(row)
+    statistics = row["statistics"]
+    lines.append(
+        f"  acceptance rates: {statistics['verdict']} at alpha {statistics['alpha']:g} over "
+        f"{statistics['tests']} tests" + ("; that proves nothing exact" if
+                                          statistics["verdict"] == "not-rejected" else "")
+    )  # fmt: skip
+    if row["undraftable_tokens"]:
+        lines.append(
+            f"  {row['undraftable_tokens']} draft tokens have probability 0 in the declared draft: they were "
+            "drawn from something else"
+        )
+    if row["repeated_uniforms"]:
+        lines.append(f"  {row['repeated_uniforms']} rounds repeat the uniforms of an earlier round: their "
+                     "coins are not independent")  # fmt: skip
+    return [*lines, *(f"  {printable(note)}" for note in row["notes"]), ""]
+
+
+def _decisions_in_words(row: dict[str, Any]) -> str:
+    if not row["decisions"]:
+        return "  decisions: not replayed, there are no uniforms"
+    text = f"  decisions: {row['agree']} of {row['decisions']} agree"
+    if row["near_ties"]:
+        text += (
+            f"; within the rounding of {row['dtype']} logits: {row['near_ties']}, of which "
+            f"{row['near_ties_differing']} went the other way"
+        )
+    return text
+
+
+def _divergence_in_words(first: dict[str, Any]) -> str:
+    def shown(name: str) -> str:
+        value = first[name]
+        return "none" if value is None else value if isinstance(value, str) else f"{value:.6g}"
+
+    where = f"round {first['round']}, index {first['index']}, token {first['token']}"
+    if first["kind"] != "acceptance":
+        source = "residual" if first["kind"] == "residual" else "target"
+        drawn = "" if first["u"] is None else f", its uniform {shown('u')} draws {first['recomputed']}"
+        return f"{where} cannot come from the {source} (p = {shown('p')}, q = {shown('q')}){drawn}"
+    margin = "" if first["margin"] is None else (
+        f"; margin {shown('margin')}, rounding allows {shown('allowance')}"
+    )  # fmt: skip
+    return (
+        f"{where}: p = {shown('p')}, q = {shown('q')}, p/q = {shown('ratio')}, u = {shown('u')}: logged "
+        f"{first['logged']}, recomputed {first['recomputed']}{margin}"
+    )
+
+
+def _position_lines(row: dict[str, Any]) -> list[str]:
+    """Acceptances by position beside their expectation, in 75 columns."""
+    lines = ["  position  reached  accepted  expected  p-value   over drafts  p-value"]
+    for entry in row["acceptance_by_position"]:
+        over, p = entry["expected_over_drafts"], entry["p_value_over_drafts"]
+        tail = "          -        -" if over is None else f"{over:11.2f}  {p:7.2g}"
+        lines.append(
+            f"  {entry['position']:8d}  {entry['reached']:7d}  {entry['accepted']:8d}  "
+            f"{entry['expected']:8.2f}  {entry['p_value']:7.2g}   {tail}"
+        )
+    return lines

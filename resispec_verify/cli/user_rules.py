@@ -1,0 +1,122 @@
+"""Rules from a user's own file, ``--rule path/to/file.py:Name``. Loading one executes that file."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from resispec_verify.errors import InputError
+
+if TYPE_CHECKING:
+    from resispec_verify.rules import Rule
+
+__all__ = ["check_counts", "choose_rules", "load_rule"]
+
+
+def choose_rules(names: list[str], candidates: int, **options: Any) -> tuple[Rule, ...]:
+    """The rules of these names, or from these files, each once; checked for the number of candidates.
+
+    Raises
+    ------
+    InputError
+        Unknown or unusable rule, two rules of one name, or a number of candidates that a rule is not defined
+        for.
+    """
+    from resispec_verify.rules import NEED_PARAMETERS, PATH_RULES, RULES, make_rule
+    from resispec_verify.rules.checked import CheckedRule
+
+    names_taken = [*RULES, *NEED_PARAMETERS, *PATH_RULES]
+    chosen: list[Rule] = []
+    for name in dict.fromkeys(names):
+        if not _is_file(name):
+            chosen.append(make_rule(name, **options))
+            continue
+        rule = load_rule(name)
+        ours = not isinstance(rule, CheckedRule)
+        if rule.name in [*(() if ours else names_taken), *(other.name for other in chosen)]:
+            raise InputError(f"--rule {name}: the name {rule.name!r} is taken; call the rule something else")
+        if isinstance(rule, CheckedRule):
+            rule.dry_run(candidates)
+        chosen.append(rule)
+    check_counts(chosen, candidates)
+    return tuple(chosen)
+
+
+def check_counts(rules: list[Rule], candidates: int) -> None:
+    """Refuse a number of candidates for which a rule is not defined; too many are cut where that is right."""
+    for rule in rules:
+        least = rule.least_candidates
+        if candidates < least or (least > 1 and least == rule.most_candidates != candidates):
+            exactly = "exactly" if least == rule.most_candidates else "at least"
+            raise InputError(
+                f"rule {rule.name!r} verifies {exactly} {least} candidates, got --candidates {candidates}; "
+                f"say --candidates {least}"
+            )
+
+
+def _is_file(name: str) -> bool:
+    path, _, _ = name.rpartition(":")
+    return path.endswith(".py") or name.endswith(".py")
+
+
+def load_rule(name: str) -> Rule:
+    """Execute the file of ``path/to/file.py:Name`` and return its rule, with its interface checked.
+
+    Raises
+    ------
+    InputError
+        No such file or name, a file that does not run, or something that is not a usable rule.
+    """
+    from resispec_verify.rules.checked import CheckedRule, check_interface
+
+    where = f"--rule {name}"
+    path, _, attribute = name.rpartition(":")
+    if name.endswith(".py") or not attribute:
+        raise InputError(f"{where}: say which rule of the file, as in {path or name}:Name")
+    module = _execute(Path(path), where)
+    found = vars(module).get(attribute)
+    if found is None:
+        raise InputError(f"{where}: the file has no {attribute!r}{_others(module)}")
+    if type(found).__module__.startswith("resispec_verify."):  # a rule of ours with the user's parameters
+        return found
+    return CheckedRule(check_interface(found, where), where)
+
+
+def _execute(path: Path, where: str) -> types.ModuleType:
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{where}: cannot be read ({error.strerror})") from None
+    module = types.ModuleType(f"_resispec_user_rule_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # dataclasses look their module up
+    try:
+        exec(compile(source, str(path), "exec"), vars(module))
+    except (Exception, SystemExit) as error:
+        line = getattr(error, "lineno", None) if isinstance(error, SyntaxError) else _line(error, str(path))
+        at = "" if line is None else f", line {line}"
+        raise InputError(f"{where}: the file fails{at}: {type(error).__name__}: {error}") from None
+    return module
+
+
+def _line(error: BaseException, path: str) -> int | None:
+    """The last line of the file that the error came through."""
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == path:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+def _others(module: types.ModuleType) -> str:
+    from resispec_verify.rules import Rule
+
+    names = [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, Rule) and value.__module__ == module.__name__
+    ]
+    return f" (rules in it: {', '.join(names)})" if names else ""

@@ -1,0 +1,53 @@
+"""Which format a file has, and the dict it holds. A new format is one file and one line in `READERS`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from resispec_verify.dumps.keys import as_mapping
+from resispec_verify.dumps.llamacpp import is_llamacpp, read_llamacpp
+from resispec_verify.dumps.npz import read_npz
+from resispec_verify.dumps.paths import check_file, show
+from resispec_verify.dumps.pt import read_pt
+from resispec_verify.dumps.rounds import unstacked
+from resispec_verify.dumps.safetensors import read_safetensors
+from resispec_verify.errors import InputError
+
+__all__ = ["READERS", "load_mapping"]
+
+READERS: dict[str, Callable[[Path], object]] = {
+    ".pt": read_pt,
+    ".pth": read_pt,
+    ".safetensors": read_safetensors,
+    ".npz": read_npz,
+}
+
+
+def load_mapping(path: str | os.PathLike[str]) -> dict:
+    """Read the dict a file holds, of whatever kind of dump: its arrays are views, not copies, where possible.
+
+    Rounds saved as arrays with a leading axis become a list of rounds, and a list of dicts becomes `chunks`.
+
+    Parameters
+    ----------
+    path : path
+        A file with one of the suffixes in `READERS`, or a base file of llama.cpp under any name.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, not of a known format, damaged, needs code, or holds no dict.
+    """
+    path = check_file(path)
+    read = READERS.get(path.suffix.lower())
+    if read is None and is_llamacpp(path):
+        read = read_llamacpp
+    if read is None:
+        suffix = f"suffix {show(path.suffix)}" if path.suffix else "a name without suffix"
+        raise InputError(
+            f"{path}: {suffix} is not a known format; supported: {', '.join(READERS)}, a folder or glob of "
+            "them or its index.json, and files of llama.cpp's --kl-divergence-base"
+        )
+    return unstacked(path, as_mapping(path, read(path)))

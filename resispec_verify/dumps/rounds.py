@@ -1,0 +1,256 @@
+"""Rounds dumps: what a real speculative decoder drafted, accepted and emitted, round by round."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from resispec_verify.dumps.keys import PROPOSAL_KEY, ROUNDS_KEY, as_rows, kind, what
+from resispec_verify.dumps.labels import samplings
+from resispec_verify.dumps.mapped import repeats
+from resispec_verify.dumps.paths import listing
+from resispec_verify.dumps.reduced import MAP_KEY, scattered
+from resispec_verify.dumps.rows import Rows, checked_rows
+from resispec_verify.dumps.values import integer, integers, uniforms
+from resispec_verify.errors import InputError
+
+__all__ = ["Round", "RoundLogits", "RoundsDump", "rounds_from_mapping", "unstacked"]
+
+NEEDED = ("draft_tokens", "draft_logits", "target_logits", "accepted")
+OPTIONAL = ("u", "u_next", "next_token", "context_len", PROPOSAL_KEY)
+
+
+class RoundLogits(NamedTuple):
+    """Logits of one round, fresh float32 or float64: target ``[g + 1, vocab]``, draft ``[g, vocab]``."""
+
+    target: np.ndarray
+    draft: np.ndarray
+    proposal: np.ndarray | None
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """One round, its logits opened but not read.
+
+    Attributes
+    ----------
+    draft_tokens : int64 array (g,)
+        Drafted, in order.
+    accepted : int
+        How many of them were accepted, 0 to g.
+    next_token : int or None
+        Emitted after them: from the residual, or the bonus token.
+    u : float64 array (g,) or None
+        The uniforms of the decisions; those after a rejection were not used.
+    u_next : float or None
+        The uniform that `next_token` was drawn with.
+    context_len : int or None
+        Tokens before the round.
+    target, draft, proposal : Rows
+        As stored, ``[g + 1, V]`` and ``[g, V]``.
+    """
+
+    draft_tokens: np.ndarray
+    accepted: int
+    next_token: int | None
+    u: np.ndarray | None
+    u_next: float | None
+    context_len: int | None
+    target: Rows = field(repr=False)
+    draft: Rows = field(repr=False)
+    proposal: Rows | None = field(default=None, repr=False)
+
+    @property
+    def gamma(self) -> int:
+        """Tokens drafted."""
+        return len(self.draft_tokens)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RoundsDump:
+    """A rounds dump, opened and checked but for its logits, which `logits` reads and checks.
+
+    Attributes
+    ----------
+    path : str
+    rounds : tuple of Round
+    vocab : int
+        Width of a row; drafts of a reduced or padded vocabulary are widened to it.
+    dtype : str
+        Stored type of the logits.
+    context_tokens, output_tokens : int64 array or None
+    sampling : mapping, tuple of mappings or None
+        What ``meta["sampling"]`` states, at once or by round.
+    meta : object
+    """
+
+    path: str
+    rounds: tuple[Round, ...]
+    vocab: int
+    dtype: str
+    context_tokens: np.ndarray | None
+    output_tokens: np.ndarray | None
+    sampling: Mapping[str, Any] | tuple[Mapping[str, Any], ...] | None
+    meta: Any
+
+    def __repr__(self) -> str:
+        return f"RoundsDump({self.path!r}, rounds={len(self)}, vocab={self.vocab}, dtype={self.dtype!r})"
+
+    def __len__(self) -> int:
+        return len(self.rounds)
+
+    def logits(self, index: int) -> RoundLogits:
+        """Return the logits of a round, checked.
+
+        Raises
+        ------
+        InputError
+            If a row has NaN or +inf, or only -inf; round, key and row are named.
+        """
+        one = self.rounds[index]
+        rows = [
+            None if array is None else self._read(index, key, array)
+            for key, array in (
+                ("target_logits", one.target), ("draft_logits", one.draft), (PROPOSAL_KEY, one.proposal),
+            )
+        ]  # fmt: skip
+        return RoundLogits(*rows)  # type: ignore[arg-type]
+
+    def _read(self, index: int, key: str, array: Rows) -> np.ndarray:
+        if not array.shape[0]:
+            return np.empty((0, self.vocab), np.float32)
+        rows = checked_rows(f"{self.path}: round {index}", key, array, 0, array.shape[0], unit="row")
+        wide = np.full((len(rows), self.vocab), -np.inf, rows.dtype)
+        wide[:, : rows.shape[-1]] = rows
+        return wide
+
+
+def unstacked(path: str | os.PathLike[str], mapping: dict) -> dict:
+    """Turn rounds saved as arrays with a leading axis of rounds into a list of rounds; copy nothing else.
+
+    Formats that hold only arrays have no lists of dicts: `draft_tokens` ``[R, g]``, `draft_logits`
+    ``[R, g, V]``, `target_logits` ``[R, g + 1, V]``, `accepted` ``[R]``, and perhaps `u` ``[R, g]``,
+    `next_token`, `u_next` and `context_len` ``[R]``.
+    """
+    if ROUNDS_KEY in mapping or not {"draft_tokens", "accepted"} <= mapping.keys():
+        return mapping
+    stacked = {key: mapping[key] for key in (*NEEDED, *OPTIONAL) if mapping.get(key) is not None}
+    accepted = mapping["accepted"]
+    for key, value in stacked.items():
+        if not isinstance(value, np.ndarray) or not value.ndim or len(value) != len(accepted):
+            raise InputError(
+                f"{path}: {key} is {what(value)}; stacked rounds need an uncompressed array with one entry a "
+                "round"
+            )
+    if repeats(accepted):
+        raise InputError(f"{path}: accepted is an expanded tensor; save .contiguous()")
+    rounds = [{key: np.asarray(value[i]) for key, value in stacked.items()} for i in range(len(accepted))]
+    return {ROUNDS_KEY: rounds} | {key: value for key, value in mapping.items() if key not in stacked}
+
+
+def rounds_from_mapping(
+    path: str | os.PathLike[str], mapping: dict, *, pad_vocab: bool = False
+) -> RoundsDump:
+    """Check what a file holds and return it as a rounds dump; no logits are read.
+
+    Raises
+    ------
+    InputError
+        If it is of another kind, or a round lacks a key, has shapes that do not agree, a token outside the
+        vocabulary, a uniform outside [0, 1), or more accepted than drafted tokens. Rounds are named 0-based.
+    """
+    if kind(mapping) != "rounds":
+        raise InputError(f"{path}: is a {kind(mapping)} dump, and one of rounds (key {ROUNDS_KEY}) is needed")
+    entries = mapping[ROUNDS_KEY]
+    if not isinstance(entries, (list, tuple)) or not entries:
+        raise InputError(f"{path}: {ROUNDS_KEY} is {what(entries)}; save a list of at least one round")
+    rounds: list[Round] = []
+    width = 0
+    for i, entry in enumerate(entries):
+        one = _round(f"{path}: round {i}", entry, mapping.get(MAP_KEY), pad_vocab)
+        rounds.append(one)
+        wide = max(rows.shape[-1] for rows in (one.target, one.draft))
+        width = width or wide
+        if wide != width:
+            raise InputError(
+                f"{path}: round {i} has vocabulary {wide} but round 0 has {width}; save one model"
+            )
+    known = (2**31) - 1
+    context, output = (
+        None if mapping.get(key) is None else integers(f"{path}: {key}", mapping[key], None, -1, known)
+        for key in ("context_tokens", "output_tokens")
+    )
+    first = rounds[0]
+    meta = mapping.get("meta")
+    dtype = "/".join(dict.fromkeys((first.target.dtype.name, first.draft.dtype.name)))
+    stated = samplings(path, meta, len(rounds))
+    return RoundsDump(str(path), tuple(rounds), width, dtype, context, output, stated, meta)
+
+
+def _round(where: str, entry: object, offsets: object, pad_vocab: bool) -> Round:
+    if not isinstance(entry, dict):
+        raise InputError(f"{where} is {what(entry)}; save a dict with the keys {', '.join(NEEDED)}")
+    for key in NEEDED:
+        if key not in entry:
+            raise InputError(f"{where} has no {key} (keys: {listing(entry)}); save {', '.join(NEEDED)}")
+    target, draft, proposal = (
+        _logits(where, key, entry) for key in ("target_logits", "draft_logits", PROPOSAL_KEY)
+    )
+    assert target is not None  # only a proposal may be missing
+    assert draft is not None
+    gamma = draft.shape[0]
+    if target.shape[0] != gamma + 1:
+        raise InputError(
+            f"{where}: target_logits is {list(target.shape)} but draft_logits is {list(draft.shape)}; the "
+            "target "
+            "needs one row more than the draft"
+        )
+    if proposal is not None and proposal.shape != draft.shape:
+        raise InputError(
+            f"{where}: {PROPOSAL_KEY} is {list(proposal.shape)}, but must be {list(draft.shape)}"
+        )
+    if offsets is not None:
+        vocab = target.shape[-1]
+        draft = scattered(where, draft, offsets, vocab)
+        proposal = None if proposal is None else scattered(where, proposal, offsets, vocab)
+    if draft.shape[-1] != target.shape[-1] and not pad_vocab:
+        raise InputError(
+            f"{where}: vocabulary widths {target.shape[-1]} and {draft.shape[-1]} differ; if the tokens "
+            "beyond "
+            "the narrower are padding, pass --pad-vocab (pad_vocab=True); a reduced draft vocabulary needs "
+            "its "
+            "map as d2t"
+        )
+    last = max(target.shape[-1], draft.shape[-1]) - 1
+
+    def optional(key: str, read: Any, *limits: Any) -> Any:
+        return None if entry.get(key) is None else read(f"{where}: {key}", entry[key], *limits)
+
+    drawn = optional("u_next", uniforms, 1)
+    return Round(
+        draft_tokens=integers(f"{where}: draft_tokens", entry["draft_tokens"], (gamma,), 0, last),
+        accepted=integer(f"{where}: accepted", entry["accepted"], 0, gamma),
+        next_token=optional("next_token", integer, 0, last),
+        u=optional("u", uniforms, gamma),
+        u_next=None if drawn is None else float(drawn[0]),
+        context_len=optional("context_len", integer, 0, None),
+        target=target,
+        draft=draft,
+        proposal=proposal,
+    )
+
+
+def _logits(where: str, key: str, entry: Mapping) -> Rows | None:
+    value = entry.get(key)
+    if value is None and key == PROPOSAL_KEY:
+        return None
+    if isinstance(value, np.ndarray) and value.ndim == 2 and not value.shape[0] and value.shape[1]:
+        return value  # a round in which nothing was drafted
+    rows = as_rows(where, key, value)
+    if rows.ndim != 2 or (isinstance(rows, np.ndarray) and repeats(rows)):
+        raise InputError(f"{where}: {key} is {what(rows)}; save a plain matrix [tokens, vocabulary]")
+    return rows

@@ -1,0 +1,388 @@
+"""Many files as one dump: a folder, a glob, an index.json, or the chunks of one file."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from resispec_verify.dumps.flat import FlatDump
+from resispec_verify.dumps.jsons import LONGEST, parse_json
+from resispec_verify.dumps.mapped import repeats
+from resispec_verify.dumps.paths import open_file, show
+from resispec_verify.dumps.readers import READERS
+from resispec_verify.dumps.rows import Rows, Stacked
+from resispec_verify.dumps.target import TargetDump
+from resispec_verify.dumps.values import integer
+from resispec_verify.errors import InputError
+
+__all__ = ["Part", "ShardList", "find_shards", "join", "join_targets"]
+
+INDEX = "index.json"
+MOST_OPEN = 8
+
+Opened = TypeVar("Opened", FlatDump, TargetDump)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One shard or chunk: its name in errors and how to open it."""
+
+    name: str
+    load: Callable[[], dict]
+    start: int | None = None
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class ShardList:
+    """The files that make one dump, in order, and what the index says of all of them.
+
+    Attributes
+    ----------
+    files : list of Path
+    stated : list of (start, rows) or None
+        As the index has them.
+    meta : object
+    from_zero : bool
+        Whether the first shard must start at 0: a folder is expected to be whole, a glob may choose.
+    """
+
+    files: list[Path]
+    stated: list[tuple[int | None, int | None]]
+    meta: Any
+    from_zero: bool
+
+
+def find_shards(path: str | os.PathLike[str]) -> ShardList | None:
+    """Return the files behind a folder, an index.json or a glob; None if `path` is none of these.
+
+    A name that exists is never taken for a glob. Files in a folder without index are those of a known suffix
+    that are not hidden, by name, numbers in names by value.
+
+    Raises
+    ------
+    InputError
+        If there are no such files, or the index is damaged or names files outside its folder.
+    """
+    path = Path(path)
+    name = os.fspath(path)
+    if os.path.isdir(name):
+        if (path / INDEX).is_file():
+            return _indexed(path / INDEX)
+        try:
+            files = _sorted(entry for entry in path.iterdir() if entry.is_file())
+        except OSError as error:
+            raise InputError(f"{path}: cannot be listed ({error.strerror}); check its permissions") from None
+        if not files:
+            raise InputError(
+                f"{path}: is a directory without dumps in it ({', '.join(READERS)}); name a dump file or a "
+                "folder of shards"
+            )
+        return ShardList(files, [(None, None)] * len(files), None, from_zero=True)
+    if path.name == INDEX or (path.suffix == ".json" and os.path.isfile(name)):
+        return _indexed(path)
+    if os.path.lexists(name) or not glob.has_magic(name):
+        return None
+    try:
+        found = _sorted(Path(entry) for entry in glob.glob(name) if os.path.isfile(entry))
+    except (ValueError, OSError, re.error) as error:
+        raise InputError(f"{path}: is not a pattern of file names ({show(str(error))})") from None
+    if not found:
+        raise InputError(
+            f"{path}: no file of a known format ({', '.join(READERS)}) matches; check the pattern"
+        )
+    return ShardList(found, [(None, None)] * len(found), None, from_zero=False)
+
+
+def _sorted(files: Any) -> list[Path]:
+    def by_number(path: Path) -> list[tuple[int, str]]:
+        parts = re.split(r"(\d{1,18})", path.name)
+        return [(int(part), part) if i % 2 else (0, part) for i, part in enumerate(parts)]
+
+    known = (path for path in files if path.suffix.lower() in READERS and path.name[0] != ".")
+    return sorted(known, key=by_number)
+
+
+def _indexed(path: Path) -> ShardList:
+    with open_file(path) as file:
+        index = parse_json(file.read(LONGEST + 1), os.fspath(path))
+    shards = index.get("shards") if isinstance(index, dict) else None
+    if not isinstance(index, dict) or not isinstance(shards, list) or not shards:
+        raise InputError(
+            f"{path}: has no list of shards; write {{'shards': [{{'file': ..., 'start': ...}}]}}"
+        )
+    files, stated = [], []
+    for i, entry in enumerate(shards):
+        entry = {"file": entry} if isinstance(entry, str) else entry
+        name = entry.get("file") if isinstance(entry, dict) else None
+        where = f"{path}: shard {i}"
+        if not isinstance(name, str) or not name or "\0" in name:
+            raise InputError(f"{where} names no file; write {{'file': ..., 'start': ...}}")
+        if os.path.isabs(name) or ".." in Path(name).parts or Path(name).suffix.lower() not in READERS:
+            raise InputError(
+                f"{where} is {show(name)}: shards lie in the folder of the index and end in "
+                f"{', '.join(READERS)}"
+            )
+        files.append(path.parent / name)
+        stated.append(
+            tuple(
+                None if entry.get(key) is None else integer(f"{where}: {key}", entry[key], low, None)
+                for key, low in (("start", 0), ("rows", 1))
+            )
+        )
+    return ShardList(files, stated, index.get("meta"), from_zero=True)
+
+
+class _Parts:
+    """Parts that are opened again when they are needed; the last few stay open."""
+
+    def __init__(self, parts: Sequence[Part], read: Callable[[str, dict], Any]) -> None:
+        self.parts, self._read = parts, read
+        self._open: OrderedDict[int, Any] = OrderedDict()
+        self._facts: dict[int, tuple] = {}
+        self.starts: list[int | None] = []
+
+    def __getitem__(self, i: int) -> Any:
+        if i not in self._open:
+            part = self.parts[i]
+            mapping = part.load()
+            opened = self._read(part.name, mapping)
+            if self._facts.setdefault(i, _facts(opened)) != _facts(opened):
+                raise InputError(f"{part.name}: changed while it was read; keep shards as they are")
+            if i == len(self.starts):
+                self.starts.append(_start(part, mapping))
+            self._open[i] = opened
+        self._open.move_to_end(i)
+        while len(self._open) > MOST_OPEN:
+            self._open.popitem(last=False)
+        return self._open[i]
+
+
+def _facts(opened: FlatDump | TargetDump) -> tuple:
+    arrays = (opened.target, getattr(opened, "draft", None), getattr(opened, "proposal", None))
+    return tuple(None if a is None else (a.shape, a.dtype) for a in arrays)
+
+
+def _start(part: Part, mapping: dict) -> int | None:
+    own = mapping.get("start")
+    own = None if own is None else integer(f"{part.name}: start", own, 0, None)
+    if own is not None and part.start is not None and own != part.start:
+        raise InputError(
+            f"{part.name}: start is {own} but the index says {part.start}; write the index again"
+        )
+    return part.start if own is None else own
+
+
+@dataclass
+class _Small:
+    """What is kept of each part: everything but logits."""
+
+    tokens: Any
+    candidates: Any
+    dataset: Any
+    sampling: Any
+    meta: Any
+    rows: int
+
+
+def join(
+    path: str | os.PathLike[str],
+    parts: Sequence[Part],
+    read: Callable[[str, dict], FlatDump],
+    *,
+    meta: Any = None,
+    from_zero: bool = False,
+) -> FlatDump:
+    """Open many parts as one flat dump; each is opened once now, and again whenever its rows are read.
+
+    Parameters
+    ----------
+    path : path
+        Named in errors that concern no single part.
+    parts : sequence of Part
+    read : callable
+        ``read(name, mapping)`` is the part as a flat dump.
+    meta : object
+        Of the whole; None for that of the first part.
+    from_zero : bool
+        Whether the first part must start at position 0.
+
+    Raises
+    ------
+    InputError
+        If a part cannot be read, parts differ in keys, vocabularies or types, or their `start` leaves gaps,
+        overlaps, or is there only in some.
+    """
+    opened = _Parts(parts, read)
+    small = []
+    for i in range(len(parts)):
+        one = opened[i]
+        small.append(_Small(one.tokens, one.candidates, one.dataset, one.sampling, one.meta, one.positions))
+        _check_like(parts[i].name, one, opened, small[-1].rows, parts[i].rows)
+    order = _order(parts, opened.starts, [one.rows for one in small], from_zero)
+    small = [small[i] for i in order]
+    first = opened[order[0]]
+
+    def stack(name: str) -> Rows | None:
+        like = getattr(first, name)
+        return None if like is None else _stack(opened, order, [one.rows for one in small], name, like)
+
+    target, draft = stack("target"), stack("draft")
+    assert target is not None
+    assert draft is not None
+    sampling, dataset = (_labels(small, name) for name in ("sampling", "dataset"))
+    lists = [one.candidates for one in small]
+    whole = replace(
+        first,
+        path=str(path),
+        target=target,
+        draft=draft,
+        proposal=stack("proposal"),
+        tokens=_join_tokens(small),
+        candidates=_join_candidates(path, lists),
+        dataset=dataset,
+        sampling=sampling,
+        meta=small[0].meta if meta is None else meta,
+        notes=(*first.notes, f"{len(parts)} parts, joined in the order of {_reason(opened.starts)}"),
+    )
+    return whole
+
+
+def join_targets(
+    path: str | os.PathLike[str],
+    parts: Sequence[Part],
+    read: Callable[[str, dict], TargetDump],
+    *,
+    meta: Any = None,
+    from_zero: bool = False,
+) -> TargetDump:
+    """Open many parts as one target; see `join`."""
+    opened = _Parts(parts, read)
+    small = []
+    for i in range(len(parts)):
+        one = opened[i]
+        if one.step is not None:
+            raise InputError(f"{parts[i].name}: files of llama.cpp are read one by one; name it itself")
+        small.append(_Small(one.tokens, None, None, None, one.meta, one.positions))
+        _check_like(parts[i].name, one, opened, small[-1].rows, parts[i].rows)
+    order = _order(parts, opened.starts, [one.rows for one in small], from_zero)
+    small = [small[i] for i in order]
+    first = opened[order[0]]
+    target = _stack(opened, order, [one.rows for one in small], "target", first.target)
+    tokens = _join_tokens(small)
+    rows = sum(one.rows for one in small)
+    follow = tokens[1:] if tokens is not None and len(tokens) == rows + 1 else None
+    return replace(
+        first,
+        path=str(path),
+        target=target,
+        tokens=tokens,
+        next_tokens=follow,
+        meta=small[0].meta if meta is None else meta,
+    )
+
+
+def _check_like(name: str, one: Any, opened: _Parts, rows: int, stated: int | None) -> None:
+    if stated is not None and rows != stated:
+        raise InputError(f"{name}: has {rows} positions but the index says {stated}; write the index again")
+    mine, other = _facts(one), opened._facts[0]
+    first = opened.parts[0].name
+    for role, a, b in zip(("target", "draft", "proposal"), mine, other, strict=True):
+        if (a is None) != (b is None):
+            raise InputError(
+                f"{name}: has {'no' if a is None else 'a'} {role}, unlike {first}; record it again"
+            )
+        if a is None or b is None:
+            continue
+        if a[0][-1] != b[0][-1]:
+            raise InputError(
+                f"{name}: its {role} has vocabulary {a[0][-1]} but {first} has {b[0][-1]}; keep apart"
+            )
+        if a[1] != b[1]:
+            raise InputError(f"{name}: its {role} is {a[1].name} but {first} has {b[1].name}; save one type")
+
+
+def _order(
+    parts: Sequence[Part], starts: Sequence[int | None], rows: Sequence[int], from_zero: bool
+) -> list[int]:
+    """Parts by start, or as they are where none says it; gaps and overlaps are errors."""
+    without = [i for i, start in enumerate(starts) if start is None]
+    if len(without) == len(parts):
+        return list(range(len(parts)))
+    if without:
+        raise InputError(f"{parts[without[0]].name}: has no start, unlike other parts; give all of them one")
+    order = sorted(range(len(parts)), key=lambda i: starts[i])  # type: ignore[arg-type, return-value]
+    at = 0 if from_zero else starts[order[0]]
+    for i in order:
+        if starts[i] != at:
+            how = "overlaps the part before it" if starts[i] < at else "leaves a gap"  # type: ignore[operator]
+            raise InputError(
+                f"{parts[i].name}: start is {starts[i]} and {how}: position {at} is next; add the missing "
+                "part or "
+                "remove the extra one"
+            )
+        at += rows[i]  # type: ignore[operator]
+    return order
+
+
+def _reason(starts: Sequence[int | None]) -> str:
+    if starts[0] is None:
+        return "the index or their names"
+    first = min(start for start in starts if start is not None)
+    return f"their start; position 0 here is position {first} of the run" if first else "their start"
+
+
+def _stack(opened: _Parts, order: list[int], rows: list[int], name: str, like: Rows) -> Stacked:
+    def where(i: int, row: int) -> str:
+        return f"{os.path.basename(opened.parts[order[i]].name)}, row {row}"
+
+    return Stacked(
+        lambda i: getattr(opened[order[i]], name), rows, (sum(rows), like.shape[-1]), like.dtype, where
+    )
+
+
+def _join_tokens(small: Sequence[_Small]) -> np.ndarray | None:
+    """One chain of tokens: each part has one a row, or one more, which the next part begins with."""
+    chain: list[np.ndarray] = []
+    for one in small:
+        tokens = one.tokens
+        if not isinstance(tokens, np.ndarray) or tokens.ndim != 1 or tokens.dtype.kind not in "iu":
+            return None
+        if repeats(tokens) or len(tokens) - one.rows != len(small[0].tokens) - small[0].rows:
+            return None
+        extra = len(tokens) - one.rows
+        if extra not in (0, 1) or (extra and chain and chain[-1][-1] != tokens[0]):
+            return None
+        if extra and chain:
+            chain[-1] = chain[-1][:-1]
+        chain.append(tokens)
+    return np.concatenate(chain)
+
+
+def _join_candidates(path: Any, lists: list[np.ndarray | None]) -> np.ndarray | None:
+    found = [one for one in lists if one is not None]
+    if not found:
+        return None
+    if len(found) < len(lists) or len({one.shape[1] for one in found}) > 1:
+        raise InputError(f"{path}: parts have different numbers of candidates; give every position as many")
+    return np.concatenate(found)
+
+
+def _labels(small: Sequence[_Small], name: str) -> Any:
+    """One label for all parts if they agree; else one a position."""
+    labels = [getattr(one, name) for one in small]
+    if all(label == labels[0] for label in labels) and not isinstance(labels[0], tuple):
+        return labels[0]
+    missing: Any = {} if name == "sampling" else ""
+    joined: list[Any] = []
+    for label, one in zip(labels, small, strict=True):
+        joined += label if isinstance(label, tuple) else [missing if label is None else label] * one.rows
+    return tuple(joined)

@@ -1,0 +1,140 @@
+"""A target on its own: the target of a flat dump, or a file that holds nothing else."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from resispec_verify.dumps.keys import TARGET_KEYS, as_rows, find_key, kind
+from resispec_verify.dumps.llamacpp import LlamaRows
+from resispec_verify.dumps.mapped import repeats
+from resispec_verify.dumps.rows import LazyRows, Rows, checked_rows
+from resispec_verify.errors import InputError
+
+__all__ = ["TargetDump", "following", "target_from_mapping"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TargetDump:
+    """Target logits of consecutive positions; only `batch` reads them.
+
+    Attributes
+    ----------
+    path : str
+        Named in errors.
+    target : Rows
+        As stored.
+    key : str
+        Where they were found.
+    tokens : object
+        As stored, or None.
+    next_tokens : int64 array (positions,) or None
+        The token that followed each position, if the dump says so.
+    step : float or None
+        Where values are stored as multiples of a step, the largest of them: no value is known better than
+        to half of it.
+    floor : float or None
+        The largest log-probability at which a row was cut off (-inf if none was): tokens at the floor of
+        their row may have any smaller value.
+    meta : object
+        As stored, or None.
+    """
+
+    path: str
+    target: Rows
+    key: str = TARGET_KEYS[0]
+    tokens: Any = None
+    next_tokens: np.ndarray | None = None
+    step: float | None = None
+    floor: float | None = None
+    meta: Any = None
+
+    def __repr__(self) -> str:
+        return (
+            f"TargetDump({self.path!r}, positions={self.positions}, vocab={self.vocab}, dtype={self.dtype!r})"
+        )
+
+    @property
+    def positions(self) -> int:
+        """Number of positions."""
+        return math.prod(self.target.shape[:-1])
+
+    @property
+    def vocab(self) -> int:
+        """Width of a row."""
+        return self.target.shape[-1]
+
+    @property
+    def dtype(self) -> str:
+        """Stored type, such as ``float16``; ``uint16`` for quantised log-probabilities."""
+        return getattr(self.target, "stored", self.target.dtype.name)
+
+    def batch(self, start: int, stop: int) -> np.ndarray:
+        """Return positions ``start`` to ``stop - 1``, fresh, ``[n, vocab]``, float32 or float64, checked.
+
+        Raises
+        ------
+        InputError
+            If a row has NaN or +inf, or only -inf; names key and position.
+        IndexError
+            If no position is asked for.
+        """
+        stop = min(stop, self.positions)
+        if not 0 <= start < stop:
+            raise IndexError(f"positions {start} to {stop} of {self.positions}")
+        return checked_rows(self.path, self.key, self.target, start, stop)
+
+
+def target_from_mapping(path: str | os.PathLike[str], mapping: dict) -> TargetDump:
+    """Check what a file holds and return its target; no logits are read.
+
+    Raises
+    ------
+    InputError
+        If it is a rounds or tree dump, or has no logits of a target, or several.
+    """
+    found = kind(mapping)
+    if found in ("rounds", "tree"):
+        raise InputError(f"{path}: is a {found} dump, and target logits [N, V] by position are needed")
+    key = find_key(path, mapping, TARGET_KEYS, "target")
+    target = as_rows(path, key, mapping[key])
+    if isinstance(target, np.ndarray) and repeats(target):
+        raise InputError(f"{path}: {key} is an expanded tensor; save .contiguous()")
+    step, floor = target.quantisation() if isinstance(target, LlamaRows) else (None, None)
+    tokens = mapping.get("tokens")
+    stated = mapping.get("next_tokens")
+    if not isinstance(stated, np.ndarray):
+        stated = following(tokens, target)
+    vocab = target.shape[-1]
+    good = (
+        isinstance(stated, np.ndarray)
+        and stated.dtype.kind in "iu"
+        and stated.shape == (math.prod(target.shape[:-1]),)
+        and bool(((stated >= 0) & (stated < vocab)).all())
+    )
+    return TargetDump(
+        str(path),
+        target,
+        key,
+        tokens=tokens,
+        next_tokens=stated.astype(np.int64) if good and isinstance(stated, np.ndarray) else None,
+        step=step,
+        floor=floor,
+        meta=mapping.get("meta"),
+    )
+
+
+def following(tokens: object, target: Rows | LazyRows) -> np.ndarray | None:
+    """Return the token after each position, if `tokens` has one more than there are positions: row i of a
+    dump follows ``tokens[i]`` and predicts ``tokens[i + 1]``.
+    """
+    leading = target.shape[:-1]
+    if not isinstance(tokens, np.ndarray) or tokens.dtype.kind not in "iu" or not leading:
+        return None
+    if tokens.shape != (*leading[:-1], leading[-1] + 1):
+        return None
+    return tokens[..., 1:].reshape(-1)

@@ -1,0 +1,329 @@
+"""Recording from models: text sampled from the target, speculative rounds, and trees of candidates.
+
+Everything is decided on the logits as they are stored: they are rounded to the type of the dump first, then
+turned into probabilities in float64. So a reader of the dump can recompute each decision.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from resispec_verify.distributions import Sampling
+from resispec_verify.errors import InputError
+from resispec_verify.record.arrays import DTYPES, logits
+from resispec_verify.record.recorder import Recorder
+from resispec_verify.record.structured import RoundsRecorder, TreeRecorder
+
+__all__ = [
+    "Model",
+    "Settings",
+    "check_prompts",
+    "draw",
+    "record_flat",
+    "record_rounds",
+    "record_trees",
+    "tree_parents",
+]
+
+Path = str | os.PathLike[str]
+Advance = Callable[[int], Any]
+
+
+class Model(Protocol):
+    """A language model, as far as recording needs one.
+
+    Attributes
+    ----------
+    vocab : int
+        Number of tokens.
+    context : int or None
+        Longest sequence, if it has a limit.
+    """
+
+    @property
+    def vocab(self) -> int: ...  # noqa: D102
+
+    @property
+    def context(self) -> int | None: ...  # noqa: D102
+
+    def logits(self, tokens: Sequence[int], last: int = 1) -> np.ndarray:
+        """Raw next-token logits ``[last, V]`` after each of the `last` final prefixes of `tokens`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the three kinds of recording share.
+
+    Attributes
+    ----------
+    temperature : float
+        Of target and draft; the logits are recorded before it.
+    seed : int
+        Prompt i uses seed ``seed + i``.
+    dtype : str
+        Type of the logits in the file.
+    meta : mapping
+        Kept with the dump, with the sampling added.
+    """
+
+    temperature: float = 1.0
+    seed: int = 0
+    dtype: str = "float16"
+    meta: Mapping[str, Any] | None = None
+
+    def law(self, row: np.ndarray) -> np.ndarray:
+        """Probabilities ``[..., V]`` of stored logits, float64."""
+        return Sampling(self.temperature).probabilities(row, dtype=np.float64)
+
+    def rows(self, name: str, model: Model, tokens: Sequence[int], last: int = 1) -> np.ndarray:
+        """Logits ``[last, V]`` of a model as they are stored, checked."""
+        first = len(tokens) - last
+        return logits(name, model.logits(tokens, last), DTYPES[self.dtype], first, row="token")
+
+    def described(self, rows: str) -> dict[str, Any]:
+        """The meta of a dump."""
+        sampling = {"temperature": self.temperature}
+        return {**(self.meta or {}), "sampling": sampling, "seed": self.seed, "rows": rows}
+
+
+def draw(weights: np.ndarray, u: float) -> int:
+    """The token that a uniform number selects: the first whose cumulative weight exceeds ``u`` times the sum.
+
+    The sum is in float64 and in the order of the tokens.
+    """
+    cumulative = np.cumsum(weights, dtype=np.float64)
+    return int(np.searchsorted(cumulative, u * cumulative[-1], side="right"))
+
+
+def record_flat(
+    path: Path,
+    target: Model,
+    draft: Model,
+    prompts: Sequence[Sequence[int]],
+    *,
+    positions: int,
+    settings: Settings = Settings(),
+    advance: Advance = lambda done: None,
+) -> None:
+    """Record target and draft logits along text sampled from the target.
+
+    Parameters
+    ----------
+    path : path
+        The `.pt` file.
+    target, draft : Model
+        Of one vocabulary.
+    prompts : sequence of sequences of int
+        Token ids.
+    positions : int
+        Rows a prompt. With one prompt the logits are ``[positions, V]``, with several ``[prompts, positions,
+        V]``.
+    settings : Settings
+        Temperature, seed, type and meta.
+    advance : callable
+        Called with the number of rows done.
+
+    Raises
+    ------
+    InputError
+        Vocabularies that differ, a prompt that is empty, too long or of other tokens.
+    """
+    check_prompts(target, draft, prompts, positions - 1)
+    meta = settings.described("row i follows context_tokens + tokens[:i+1] and predicts tokens[i+1]")
+    emitted = []
+    with Recorder(path, settings.dtype, meta) as recorder:
+        for number, prompt in enumerate(prompts):
+            generator = np.random.default_rng(settings.seed + number)
+            sequence = list(prompt)
+            for _ in range(positions):
+                row = settings.rows("target_logits", target, sequence)
+                recorder.add(target_logits=row, draft_logits=settings.rows("draft_logits", draft, sequence))
+                sequence.append(draw(settings.law(row[0]), generator.random()))
+                advance(1)
+            emitted.append(sequence[len(prompt) - 1 :])
+        contexts = [np.asarray(prompt[:-1], np.int64) for prompt in prompts]
+        single = len(prompts) == 1
+        recorder.note(
+            tokens=np.asarray(emitted[0] if single else emitted, np.int64),
+            context_tokens=contexts[0] if single else contexts,
+        )
+        if not single:
+            recorder.shape_as(len(prompts), positions)
+
+
+def record_rounds(
+    path: Path,
+    target: Model,
+    draft: Model,
+    prompts: Sequence[Sequence[int]],
+    *,
+    rounds: int,
+    gamma: int,
+    settings: Settings = Settings(),
+    advance: Advance = lambda done: None,
+) -> None:
+    """Record rounds of speculative sampling with the uniform numbers that decided them.
+
+    Token j of the draft is accepted iff ``u[j] * q < p``. After a rejection the next token is drawn from
+    ``(p - q)_+``, after none from the last row of the target; `u_next` is the uniform number given to `draw`.
+
+    Parameters
+    ----------
+    rounds, gamma : int
+        Rounds a prompt, and draft tokens a round.
+
+    The others are those of `record_flat`.
+    """
+    check_prompts(target, draft, prompts, rounds * (gamma + 1))
+    meta = settings.described(
+        "draft row j follows context and draft_tokens[:j]; accept draft_tokens[j] iff u[j] * q < p; context "
+        "of a round = context_tokens of its prompt + what its rounds emitted so far"
+    )
+    meta["gamma"] = gamma
+    output: list[int] = []
+    with RoundsRecorder(path, settings.dtype, meta) as recorder:
+        for number, prompt in enumerate(prompts):
+            generator = np.random.default_rng(settings.seed + number)
+            context = list(prompt)
+            for _ in range(rounds):
+                entry = _round(target, draft, context, gamma, settings, generator)
+                extra = {"prompt": number} if len(prompts) > 1 else {}
+                recorder.add(**entry, context_len=len(context), **extra)
+                new = [*entry["draft_tokens"][: entry["accepted"]], entry["next_token"]]
+                context += new
+                output += new
+                advance(1)
+        contexts = [np.asarray(prompt, np.int64) for prompt in prompts]
+        recorder.note(
+            context_tokens=contexts[0] if len(prompts) == 1 else contexts,
+            output_tokens=np.asarray(output, np.int64),
+        )
+
+
+def _round(
+    target: Model,
+    draft: Model,
+    context: list[int],
+    gamma: int,
+    settings: Settings,
+    generator: np.random.Generator,
+) -> dict[str, Any]:
+    tokens: list[int] = []
+    rows = []
+    for _ in range(gamma):
+        rows.append(settings.rows("draft_logits", draft, context + tokens)[0])
+        tokens.append(draw(settings.law(rows[-1]), generator.random()))
+    verified = settings.rows("target_logits", target, context + tokens, gamma + 1)
+    uniforms = generator.random(gamma)
+    accepted, weights = gamma, settings.law(verified[gamma])
+    for j, token in enumerate(tokens):
+        p, q = settings.law(verified[j]), settings.law(rows[j])
+        if not uniforms[j] * q[token] < p[token]:
+            accepted, weights = j, np.maximum(p - q, 0)
+            break
+    u_next = generator.random()
+    return {
+        "draft_tokens": tokens,
+        "draft_logits": np.stack(rows),
+        "target_logits": verified,
+        "u": uniforms,
+        "accepted": accepted,
+        "next_token": draw(weights, u_next),
+        "u_next": u_next,
+    }
+
+
+def tree_parents(widths: Sequence[int]) -> list[int]:
+    """Parent of every node, breadth-first, of the tree whose nodes at level i have ``widths[i]`` children."""
+    parents, level = [-1], [0]
+    for width in widths:
+        children = [node for node in level for _ in range(width)]
+        level = list(range(len(parents), len(parents) + len(children)))
+        parents += children
+    return parents
+
+
+def record_trees(
+    path: Path,
+    target: Model,
+    draft: Model,
+    prompts: Sequence[Sequence[int]],
+    *,
+    widths: Sequence[int],
+    positions: int = 1,
+    settings: Settings = Settings(),
+    advance: Advance = lambda done: None,
+) -> None:
+    """Record trees of candidates, the children of a node drawn independently from the draft at that node.
+
+    Parameters
+    ----------
+    widths : sequence of int
+        Children of each node, level by level.
+    positions : int
+        Prefixes a prompt: the prompt itself, then the prompt with one, two, ... tokens sampled from the
+        target.
+
+    The others are those of `record_flat`.
+    """
+    check_prompts(target, draft, prompts, positions + len(widths) - 2)
+    parents = tree_parents(widths)
+    inner = max(parents) + 1
+    meta = settings.described(
+        "breadth-first; row n follows the prefix and the path to node n; tokens[n] is on the edge into n; "
+        "siblings are drawn independently from the draft and may repeat"
+    )
+    with TreeRecorder(path, parents, settings.dtype, meta) as recorder:
+        for number, prompt in enumerate(prompts):
+            generator = np.random.default_rng(settings.seed + number)
+            prefix = list(prompt)
+            for _ in range(positions):
+                paths: list[list[int]] = [prefix] + [[]] * (len(parents) - 1)
+                rows: dict[str, list[np.ndarray]] = {"target_logits": [], "draft_logits": []}
+                for node in range(inner):
+                    for key, model in (("target_logits", target), ("draft_logits", draft)):
+                        rows[key].append(settings.rows(key, model, paths[node])[0])
+                    law = settings.law(rows["draft_logits"][-1])
+                    for child in (n for n, parent in enumerate(parents) if parent == node):
+                        paths[child] = [*paths[node], draw(law, generator.random())]
+                recorder.add(
+                    target_logits=np.stack(rows["target_logits"]),
+                    draft_logits=np.stack(rows["draft_logits"]),
+                    tokens=[path[-1] for path in paths],
+                    prefix=prefix,
+                )
+                law = settings.law(rows["target_logits"][0])
+                prefix = [*prefix, draw(law, generator.random())]
+                advance(1)
+
+
+def check_prompts(target: Model, draft: Model, prompts: Sequence[Sequence[int]], more: int) -> None:
+    """Raise `InputError` unless the models and prompts go together; `more` tokens are fed after a prompt."""
+    if target.vocab != draft.vocab:
+        raise InputError(
+            f"target and draft have vocabularies of {target.vocab} and {draft.vocab} tokens; give a draft "
+            "that shares the target's tokenizer"
+        )
+    if not prompts:
+        raise InputError("there are no prompts; give at least one")
+    limits = [model.context for model in (target, draft) if model.context is not None]
+    limit = min(limits, default=None)
+    for number, prompt in enumerate(prompts):
+        if not len(prompt):
+            raise InputError(f"prompt {number} has no tokens; give at least one")
+        outside = [token for token in prompt if not 0 <= token < target.vocab]
+        if outside:
+            raise InputError(
+                f"prompt {number} has token {outside[0]}, outside the vocabulary 0..{target.vocab - 1}"
+            )
+        if limit is not None and len(prompt) + more > limit:
+            raise InputError(
+                f"prompt {number} has {len(prompt)} tokens and up to {more} are added, but the context of "
+                f"the model is {limit} tokens; shorten the prompt or record less"
+            )

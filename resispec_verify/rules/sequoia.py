@@ -1,0 +1,49 @@
+"""Sequoia: candidates drawn without replacement, with the draft renormalised after each rejection.
+
+Chen et al., Sequoia, arXiv 2402.12374 (Sequoia sampling and verification); the same recursion is used by
+EAGLE-1 (Li et al., arXiv 2401.15077) when its siblings are sampled. Each candidate comes from the current
+draft D, at first q; accept with ``min(1, R/D)``; after rejecting x ``R <- norm((R - D)_+)``, then
+``D(x) <- 0`` and ``D <- norm(D)``.
+
+Guarantee: exact at one position. That says nothing about code that reuses one vector of coins or of Gumbel
+noise at every step of a sequence. Assumption: the candidates really are drawn without replacement.
+Deviation: when the support of the draft is exhausted there is no further candidate and the token is drawn
+from R; what a sampler proposes there instead cannot change an exact marginal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from array_api_compat import array_namespace
+
+from resispec_verify.kernels.residuals import normalize, standard_residual
+from resispec_verify.rules.interface import Rule, State
+from resispec_verify.rules.proposals import WithoutReplacement, strike_out
+
+__all__ = ["Sequoia", "draft_without"]
+
+
+def draft_without(draft: Any, tokens: Any) -> Any:
+    """``D(x) <- 0``, renormalised, for each of ``tokens (..., m)``: ``(..., m, V)``; 0 if nothing is left."""
+    left = strike_out(draft[..., None, :], tokens)
+    return normalize(left, left)
+
+
+@dataclass(frozen=True)
+class Sequoia(Rule):
+    """Sequential verification without replacement."""
+
+    name = "sequoia"
+    claims_exact = True
+    source = "Sequoia (Chen et al. 2024, arXiv 2402.12374)"
+    depends_on = "token"
+    proposal = WithoutReplacement()
+
+    def reject(self, state: State, tokens: Any) -> State:
+        """The standard residual with the current draft; then the draft loses the rejected token."""
+        xp = array_namespace(state.residual)
+        draft = draft_without(state.draft, tokens)
+        residual = standard_residual(state.residual, state.draft)[..., None, :]
+        return State(xp.broadcast_to(residual, draft.shape), draft, state.round + 1)

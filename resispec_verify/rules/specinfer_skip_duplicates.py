@@ -1,0 +1,89 @@
+"""SpecInfer with duplicates skipped: a candidate that was rejected before changes nothing.
+
+A mode ("RRS") of the code published with SpecHub (Sun et al., arXiv 2411.05289): a candidate that is already
+in the set of tested tokens is passed over, and the residual is *not* updated for it. Otherwise SpecInfer:
+n i.i.d. candidates from q, accept with ``min(1, R/q)``, ``R <- norm((R - q)_+)``.
+
+Guarantee: taken for exact, and not exact for n >= 2. SpecInfer's duplicate is tested again, always rejected,
+and still updates R; here that mass goes missing. Assumption: the candidates are drawn with replacement, as
+that mode draws them. No deviations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from resispec_verify.kernels.probabilities import one_hot
+from resispec_verify.kernels.residuals import accept_ratio, standard_residual
+from resispec_verify.kernels.shaped_paths import PathSum
+from resispec_verify.rules.interface import Rule, State
+
+__all__ = ["SpecInferSkipDuplicates"]
+
+
+@dataclass(frozen=True)
+class SpecInferSkipDuplicates(Rule):
+    """SpecInfer, but a duplicate of a rejected candidate leaves the residual as it is."""
+
+    name = "specinfer-skip-duplicates"
+    claims_exact = True
+    source = "SpecHub's code, mode RRS (arXiv 2411.05289)"
+    depends_on = "token"
+
+    def start(self, target: Any, draft: Any, candidates: int) -> State:
+        """Nothing has been seen."""
+        return State(target, draft, extra={"seen": array_namespace(target).zeros_like(target)})
+
+    def accept(self, state: State) -> Any:
+        """``min(1, R/q)``, and 0 for a token seen before."""
+        return accept_ratio(state.residual, state.draft) * (1.0 - state.extra["seen"])
+
+    def reject(self, state: State, tokens: Any) -> State:
+        """The standard residual, the first time a token is rejected."""
+        xp = array_namespace(state.residual)
+        R, q, seen = (row[..., None, :] for row in (state.residual, state.draft, state.extra["seen"]))
+        here = one_hot(tokens, R.shape[-1], dtype=R.dtype)
+        duplicate = xp.sum(here * seen, axis=-1, keepdims=True) > 0
+        residual = xp.where(duplicate, R, standard_residual(R, q))
+        seen = xp.where(here > 0, here, seen)
+        return State(residual, xp.broadcast_to(q, residual.shape), state.round + 1, {"seen": seen})
+
+    def sum_paths(
+        self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+    ) -> PathSum | None:
+        """Closed form for up to three i.i.d. candidates.
+
+        The residual depends only on how many different tokens were rejected, and a token rejected before has
+        no residual left, so that ``min(1, R_j/q)`` rejects it anyway. With ``d_j = (q - R_j)_+`` the
+        probability of each number of rejections is a sum over the tokens rejected, all different.
+        """
+        if candidates > 3:
+            return None
+        q = np.asarray(draft, np.float64)
+        R = [np.asarray(target, np.float64)]
+        for _ in range(candidates):
+            R.append(standard_residual(R[-1][None, :], q[None, :])[0])
+        d = [np.clip(q - r, 0.0, None) for r in R]
+        total = [float(values.sum()) for values in d]
+        once = float((d[0] * q).sum())  # x, then x again
+        # reached[k][j]: probability of j different rejections by k candidates, and no acceptance.
+        reached = [[1.0], [0.0, total[0]]]
+        if candidates > 1:
+            reached.append([0.0, once, max(total[0] * total[1] - once, 0.0)])
+        if candidates > 2:
+            twice = float((d[0] * q * q).sum())
+            # x x y; then x y x and x y y. Where x was rejected, d_1(x) = q(x).
+            new = total[1] * once - twice
+            old = new + total[0] * float((d[1] * q).sum()) - twice
+            reached.append([0.0, twice, max(new + old, 0.0), max(reached[2][2] * total[2] - old, 0.0)])
+        placed, acceptance = np.zeros_like(q), np.zeros(candidates)
+        for k in range(candidates):
+            emitted = [w * np.minimum(r, q) for w, r in zip(reached[k], R, strict=False)]
+            acceptance[k] = sum(float(e.sum()) for e in emitted)
+            placed += sum(emitted)
+        placed += sum(w * r for w, r in zip(reached[candidates], R, strict=False))
+        return PathSum(placed, acceptance, np.zeros(candidates + 1), candidates)

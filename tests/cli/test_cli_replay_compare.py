@@ -1,0 +1,245 @@
+"""`replay` and `compare` as commands: reports, exit statuses, and one-line errors."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+import torch
+from cli_helpers import EXAMPLE, assert_one_line, assert_refused, command, drawn, lines_of, logs, strict_json
+
+P, Q = (0.5, 0.3, 0.2), (0.6, 0.3, 0.1)
+
+
+def entry(token, accepted, u, **others):
+    base = {"draft_tokens": torch.tensor([token]), "accepted": accepted, "draft_logits": logs(Q),
+            "target_logits": logs(P, P)}  # fmt: skip
+    return base | ({} if u is None else {"u": torch.tensor([u])}) | others
+
+
+def rounds(path, *entries, **others):
+    torch.save({"rounds": list(entries)} | others, path)
+    return path
+
+
+@pytest.fixture
+def right(tmp_path):
+    return rounds(tmp_path / "right.pt", entry(0, 1, 0.5, next_token=2), entry(0, 0, 0.9, next_token=2))
+
+
+@pytest.fixture
+def wrong(tmp_path):
+    return rounds(tmp_path / "wrong.pt", entry(2, 1, 0.5), entry(0, 1, 0.9, next_token=0))
+
+
+def target(path, logits, **others):
+    torch.save({"target_logits": logits} | others, path)
+    return path
+
+
+# replay
+
+
+def test_replay_reports_agreement(right):
+    done = command("replay", "--logits", right, "--json", "-")
+    report = done.json
+    assert done.status == 0
+    assert (report["schema"], report["command"]) == (1, "replay")
+    (row,) = report["results"]
+    assert (row["rule"], row["temperature"], row["candidates"]) == ("speculative", 1.0, 1)
+    assert (row["rounds"], row["decisions"], row["agree"], row["near_ties"]) == (2, 2, 2, 0)
+    assert row["first_divergence"] is None
+    assert (row["next_tokens"], row["next_tokens_possible"]) == (2, 2)
+    assert row["statistics"] == {"alpha": 1e-6, "tests": 2, "verdict": "not-rejected"}
+    assert "2 of 2 agree" in done.err
+    assert "proves nothing exact" in done.err
+
+
+def test_replay_tells_the_first_divergence(cli, wrong, tmp_path):
+    done = cli("replay", "--logits", wrong, "--json", "-", "--csv", tmp_path / "checks.csv")
+    (row,) = done.json["results"]
+    first = row["first_divergence"]
+    assert (row["decisions"], row["agree"], row["divergences"]) == (2, 1, 1)
+    assert first | {"p": 0, "q": 0, "ratio": 0, "margin": 0, "allowance": 0, "u": 0} == {
+        "path": str(wrong), "round": 1, "index": 0, "kind": "acceptance", "token": 0, "p": 0, "q": 0,
+        "ratio": 0, "u": 0, "logged": "accepted", "recomputed": "rejected", "margin": 0, "allowance": 0,
+        "status": "divergence",
+    }  # fmt: skip
+    assert first["margin"] == pytest.approx(0.9 - 5 / 6, rel=1e-6)
+    assert "round 1, index 0, token 0: p = 0.5, q = 0.6, p/q = 0.833333, u = 0.9" in done.err
+    records = lines_of((tmp_path / "checks.csv").read_text())
+    assert [r["status"] for r in records] == ["agree", "divergence", "agree"]
+    assert [r["kind"] for r in records] == ["acceptance", "acceptance", "bonus"]
+
+
+def test_replay_demand(cli, right, wrong):
+    assert cli("replay", "--logits", right, "--require-agreement").status == 0
+    assert cli("replay", "--logits", right, wrong, "--require-agreement").status == 1
+    assert cli("replay", "--logits", wrong).status == 0
+    assert cli("replay", "--logits", wrong, "--no-uniforms", "--require-agreement").status == 0
+
+
+def test_rejected_rates_do_not_meet_the_demand(cli, tmp_path):
+    path = rounds(tmp_path / "many.pt", *[entry(0, 1, None)] * 200)
+    done = cli("replay", "--logits", path, "--require-agreement")
+    assert done.status == 1
+    assert "rejected at alpha 1e-06" in done.out
+    assert "not replayed" in done.out
+    assert cli("replay", "--logits", path, "--require-agreement", "--alpha", "1e-20").status == 0
+
+
+def test_replay_of_several_rules_and_samplings(cli, wrong):
+    done = cli("replay", "--logits", wrong, "--rule", "speculative", "--rule", "resispec", "--json", "-",
+               "--temperature", 0.5, "--top-k", 2)  # fmt: skip
+    assert [(r["rule"], r["temperature"]) for r in done.json["results"]] == [
+        ("speculative", 0.5),
+        ("resispec", 0.5),
+    ]
+    assert [r["undraftable_tokens"] for r in done.json["results"]] == [1, 1]
+    assert "drawn from something else" in done.err
+
+
+def test_one_bad_file_among_rounds(cli, wrong, tmp_path):
+    flat = target(tmp_path / "flat.pt", drawn(2, 3), draft_logits=drawn(2, 3))
+    done = cli("replay", "--logits", flat, wrong, wrong, "--json", "-", "--require-agreement")
+    assert done.status == 2
+    assert len(done.json["results"]) == 1
+    errors = [line for line in done.err.splitlines() if line.startswith("resispec-verify: error")]
+    assert len(errors) == 2
+    assert "flat.pt: is a flat dump; replay needs rounds" in errors[0]
+    assert "given twice" in errors[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "nothing to replay"),
+        (("--alpha", "0"), "--alpha must be in (0, 1)"),
+        (("--temperature", "-1"), "--temperature must be"),
+        (("--top-k", "0"), "--top-k must be"),
+        (("--top-p", "2"), "--top-p must be"),
+        (("--min-p", "2"), "--min-p must be"),
+        (("--rule", "speculativ"), "did you mean 'speculative'"),
+        (("--json", "/nowhere/x.json"), "does not exist"),
+        (("--wrong",), "replay --help"),
+    ],
+)
+def test_replay_refuses(cli, right, arguments, words):
+    given = (*arguments, "--logits", right) if arguments else ()
+    assert_refused(cli("replay", *given), words)
+
+
+def test_damaged_rounds_are_one_line(cli, right, tmp_path):
+    cut = tmp_path / "cut.pt"
+    cut.write_bytes(right.read_bytes()[:-1])
+    assert_refused(cli("replay", "--logits", cut), "cut.pt")
+    assert_refused(cli("replay", "--logits", rounds(tmp_path / "r.pt", entry(9, 0, 0.5))), "round 0", "9")
+
+
+def test_replay_fits_a_narrow_terminal(cli, right):
+    """Only the lines that carry names and numbers of any length may be longer than 80 columns."""
+    lines = cli("replay", "--logits", right).out.splitlines()
+    assert max(len(line) for line in lines if str(right) not in line) < 100
+    assert all(len(line) < 80 for line in lines if line[:10].strip() in ("0", "position"))
+
+
+# compare
+
+
+@pytest.fixture
+def pair(tmp_path):
+    a, b = logs(P, (0.9, 0.05, 0.05)), logs((0.3, 0.5, 0.2), (0.9, 0.05, 0.05))
+    return target(tmp_path / "a.pt", a), target(tmp_path / "b.pt", b)
+
+
+def test_compare_reports(pair, tmp_path):
+    done = command("compare", *pair, "--json", "-", "--csv", tmp_path / "positions.csv")
+    assert done.status == 0
+    report = done.json
+    assert (report["schema"], report["command"]) == (1, "compare")
+    assert report["kl_direction"] == "KL(A || B)"
+    assert [report[k]["path"] for k in "ab"] == list(map(str, pair))
+    (row,) = report["results"]
+    assert (row["positions"], row["flips"], row["near_ties"]) == (2, 1, 0)
+    assert row["tv_mean"] == pytest.approx(0.1, rel=1e-12)
+    assert {"max_abs_logit", "kl_mean", "kl_reverse_mean", "table", "worst"} <= set(row)
+    records = lines_of((tmp_path / "positions.csv").read_text())
+    assert [r["status"] for r in records] == ["flip", "same"]
+    assert float(records[0]["tv"]) == pytest.approx(0.2, rel=1e-12)
+    assert "KL(A || B)" in done.err
+
+
+def test_compare_prints_at_most_80_columns(cli, pair):
+    out = cli("compare", *pair).out
+    assert max(len(line) for line in out.splitlines() if not line.startswith(("A:", "B:", "  0:"))) < 85
+    assert "flips, the clearest first:" in out
+
+
+def test_compare_demands(cli, pair):
+    a, b = pair
+    assert cli("compare", a, b, "--max-tv", 0.21, "--json", "-").status == 0
+    assert cli("compare", a, b, "--max-tv", 0.19).status == 1
+    assert cli("compare", a, b, "--require-same-top").status == 1
+    assert cli("compare", a, b, "--require-same-top", "--positions", "1:2").status == 0
+    assert cli("compare", a, a, "--max-tv", 0, "--require-same-top").status == 0
+
+
+def test_a_near_tie_meets_the_demand(cli, tmp_path):
+    rows = [torch.tensor([r], dtype=torch.bfloat16) for r in ([23.625, 23.5], [23.5, 23.625])]
+    a, b = (target(tmp_path / f"{i}.pt", r) for i, r in enumerate(rows))
+    done = cli("compare", a, b, "--require-same-top")
+    assert done.status == 0
+    assert "near-ties, within one ulp of bfloat16: 1 (1 flipped)" in done.out
+
+
+def test_compare_options(cli, pair):
+    row = cli("compare", *pair, "--json", "-", "--tail", 1, "--batch", 1, "--temperature", 2).json["results"][
+        0
+    ]
+    assert (len(row["worst"]), row["temperature"]) == (1, 2.0)
+    assert cli("compare", *pair, "--json", "-", "--tail", 0).json["results"][0]["worst"] == []
+    records = list(csv.DictReader(io.StringIO(cli("compare", *pair, "--csv", "-").out)))
+    assert len(records) == 2
+
+
+def test_infinite_values_are_words_and_nan_never_occurs(cli, tmp_path):
+    a, b = target(tmp_path / "a.pt", logs((0.5, 0.5))), target(tmp_path / "b.pt", logs((1.0, 0.0)))
+    done = cli("compare", a, b, "--json", "-", "--csv", tmp_path / "c.csv")
+    row = strict_json(done.out)["results"][0]
+    assert (row["kl_mean"], row["max_abs_logit"], row["support_differs"]) == ("inf", "inf", 1)
+    assert "nan" not in (done.err + (tmp_path / "c.csv").read_text()).lower()
+
+
+def test_the_example_against_itself(cli):
+    row = cli("compare", EXAMPLE, EXAMPLE, "--json", "-").json["results"][0]
+    assert (row["positions"], row["kl_max"], row["tv_max"], row["flips"]) == (8, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--max-tv", "2"), "--max-tv must be in [0, 1]"),
+        (("--tail", "-1"), "--tail must not be negative"),
+        (("--temperature", "0"), "--temperature must be above 0"),
+        (("--temperature", "-1"), "--temperature must be"),
+        (("--positions", "0:9"), "0:9 are outside"),
+        (("--positions", "x"), "--positions must be a range"),
+        (("--batch", "0"), "--batch must be at least 1"),
+    ],
+)
+def test_compare_refuses(cli, pair, arguments, words):
+    assert_refused(cli("compare", *pair, *arguments), words)
+
+
+def test_compare_refuses_other_prefixes_and_bad_files(cli, pair, tmp_path):
+    a, _ = pair
+    x = target(tmp_path / "x.pt", drawn(2, 3), tokens=torch.tensor([0, 1, 2]))
+    y = target(tmp_path / "y.pt", drawn(2, 3), tokens=torch.tensor([0, 1, 0]))
+    assert_refused(cli("compare", x, y), "tokens differs first at index 2", "x.pt", "y.pt")
+    assert_refused(cli("compare", a, target(tmp_path / "z.pt", drawn(2, 4))), "[2, 4]")
+    assert_refused(cli("compare", a, tmp_path / "none.pt"), "no such file")
+    assert_refused(cli("compare", a, y, "--json", a), "it is the dump that is read")
+    alone = cli("compare", a)
+    assert alone.status == 2
+    assert_one_line(alone.err, "compare --help")

@@ -1,0 +1,110 @@
+"""The table of rules: verdicts, witnesses that hold up, nothing skipped, the page current."""
+
+from __future__ import annotations
+
+import importlib.util
+from fractions import Fraction as F
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from resispec_verify import rules as registry
+from resispec_verify.analysis import rules_table as module
+from resispec_verify.analysis.rules_table import CATALOGUE, FAMILY, Case, measure, rules_table
+from resispec_verify.cli import main
+from resispec_verify.oracle import MARGINALS, PATH_RULES, total_variation
+
+DOCS = Path(__file__).parents[2] / "docs"
+EXACT = {
+    "speculative", "specinfer", "sequoia", "eagle", "token-match", "k-seq", "spechub", "block",
+    "optimal-sequential",
+}  # fmt: skip
+INEXACT = {
+    "specinfer-skip-duplicates", "spechub-force", "medusa", "llama-cpp", "resispec", "sequoia+resispec",
+    "eagle+resispec",
+}  # fmt: skip
+CONDITIONAL = {"sglang", "easd"}
+
+
+@pytest.fixture(scope="module")
+def table():
+    return {row["rule"]: row for row in rules_table()}
+
+
+def test_verdicts(table):
+    for measured, names in (("exact", EXACT), ("inexact", INEXACT), ("exact-if", CONDITIONAL)):
+        assert {name for name, row in table.items() if row["measured"] == measured} == names
+
+
+def test_no_rule_is_skipped(table):
+    known = set(registry.RULES) | set(getattr(registry, "PATH_RULES", {}))
+    assert known | set(CATALOGUE) | set(MARGINALS) == set(table)
+    for name, row in table.items():
+        transcribed = name in MARGINALS or name in PATH_RULES
+        assert (row["measured"] == "not measured") is not transcribed
+        assert (row["tv_max"] is None) is not transcribed
+        assert row["source"]
+
+
+def test_a_rule_without_an_oracle_is_listed(monkeypatch):
+    class Unknown:
+        name, source, claims_exact = "unknown", "nowhere", True
+
+    monkeypatch.setattr(module, "CATALOGUE", {})
+    monkeypatch.setattr(module, "_registry", lambda: {"unknown": Unknown})
+    (row,) = rules_table()
+    assert (row["rule"], row["measured"], row["witness"]) == ("unknown", "not measured", None)
+    assert "no transcription" in row["condition"]
+
+
+def test_the_oracle_draws_candidates_as_the_registry_says():
+    for name, rule in registry.RULES.items():
+        if name in MARGINALS:
+            assert rule.proposal.name == MARGINALS[name].proposal, name
+
+
+def test_witnesses_hold_up(table):
+    for name, row in table.items():
+        witness = row["witness"]
+        assert (witness is not None) == (name in INEXACT | CONDITIONAL)
+        if witness is None:
+            continue
+        target, draft, emitted = (tuple(map(F, witness[key])) for key in ("target", "draft", "marginal"))
+        assert (target, draft) in FAMILY
+        assert sum(emitted) == 1
+        options = CATALOGUE[name].breaking or {}
+        assert witness.get("options", {}) == {key: str(value) for key, value in options.items()}
+        case = Case(target, draft, witness["candidates"], witness.get("chain"))
+        tv, law = measure(name, case, **options)
+        assert law == emitted
+        assert float(tv) == row["tv_max"] > 0
+        if case.chain is None:
+            assert tv == total_variation(emitted, target)
+
+
+def test_the_page_is_current():
+    spec = importlib.util.spec_from_file_location("make_rules_table", DOCS / "make_rules_table.py")
+    assert spec is not None
+    assert spec.loader is not None
+    maker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(maker)
+    assert maker.PAGE.read_text(encoding="utf-8") == maker.page(), "run python docs/make_rules_table.py"
+
+
+@pytest.mark.parametrize("columns", [80, 50])
+def test_a_narrow_terminal_shows_every_rule(columns, table, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(Console, "is_terminal", property(lambda self: True))
+    monkeypatch.setattr("resispec_verify.analysis.rules_table.rules_table", lambda: list(table.values()))
+    assert main(["rules"]) == 0
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    head = shown[: shown.index("exact: on this family")]
+    assert max(len(line.rstrip()) for line in head.splitlines()) <= 80
+    for name, row in table.items():
+        assert name in shown
+        assert row["measured"] in shown
+    if columns == 80:
+        assert "not shown at this width: source" in shown
