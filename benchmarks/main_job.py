@@ -204,8 +204,9 @@ PATH_ROWS = (
 PAGE = """\
 # What it costs
 
-Times depend on the machine and its load; ratios hardly do. Each row is the median of one cost over another, timed in
-turn in the same run; the last column is the slowest row of the dump (`inf`: over 3e8 paths, not run). Regenerate with
+Times depend on the machine and its load; ratios hardly do. Each row is the median of one cost over another,
+timed in turn in the same run; the last column is the slowest row of the dump (`inf`: over 3e8 paths, not
+run). Regenerate with
 
     {command} --markdown docs/performance.md
 
@@ -215,9 +216,9 @@ Machine: {machine}. Nothing here has been run on a GPU.
 | --- | --- | --- | --- | --- |
 {rows}
 
-ResiSpec's cost varies by orders of magnitude between positions: it is the number of pairs of tokens that can be
-rejected one after the other, large where target and draft are both nearly flat. `--max-expansions` bounds the work, and
-the certified gap says what was left out.
+ResiSpec's cost varies by orders of magnitude between positions: it is the number of pairs of tokens that can
+be rejected one after the other, large where target and draft are both nearly flat. `--max-expansions` bounds
+the work, and the certified gap says what was left out.
 """
 
 

@@ -43,9 +43,7 @@ def comparable(text: str) -> str:
 def stale(path: Path) -> list[str]:
     """Arguments of the blocks in a file whose figures have changed."""
     found = BLOCK.finditer(path.read_text(encoding="utf-8"))
-    return [
-        m["arguments"] for m in found if comparable(m["text"]) != comparable(run(m["arguments"]))
-    ]
+    return [m["arguments"] for m in found if comparable(m["text"]) != comparable(run(m["arguments"]))]
 
 
 def pages() -> list[Path]:

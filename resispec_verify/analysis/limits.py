@@ -100,7 +100,9 @@ def add_limits(
     known: dict[tuple[str, int], tuple[list[float | None], list[float | None]]] = {}
     for rule in rules:
         n = candidates if rule.most_candidates is None else min(candidates, rule.most_candidates)
-        found = operational_marginals(rule, pair.target, pair.draft, n, drawn_from=pair.proposal, budget=budget)
+        found = operational_marginals(
+            rule, pair.target, pair.draft, n, drawn_from=pair.proposal, budget=budget
+        )
         key = (rule.proposal.name, n)
         if key not in known:
             known[key] = _limits(rule, pair, n, len(positions))

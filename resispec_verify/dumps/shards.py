@@ -222,13 +222,7 @@ def join(
         overlaps, or is there only in some.
     """
     opened = _Parts(parts, read)
-    small = []
-    for i in range(len(parts)):
-        one = opened[i]
-        small.append(_Small(one.tokens, one.candidates, one.dataset, one.sampling, one.meta, one.positions))
-        _check_like(parts[i].name, one, opened, small[-1].rows, parts[i].rows)
-    order = _order(parts, opened.starts, [one.rows for one in small], from_zero)
-    small = [small[i] for i in order]
+    small, order = _survey(opened, from_zero)
     first = opened[order[0]]
 
     def stack(name: str) -> Rows | None:
@@ -266,15 +260,7 @@ def join_targets(
 ) -> TargetDump:
     """Open many parts as one target; see `join`."""
     opened = _Parts(parts, read)
-    small = []
-    for i in range(len(parts)):
-        one = opened[i]
-        if one.step is not None:
-            raise InputError(f"{parts[i].name}: files of llama.cpp are read one by one; name it itself")
-        small.append(_Small(one.tokens, None, None, None, one.meta, one.positions))
-        _check_like(parts[i].name, one, opened, small[-1].rows, parts[i].rows)
-    order = _order(parts, opened.starts, [one.rows for one in small], from_zero)
-    small = [small[i] for i in order]
+    small, order = _survey(opened, from_zero)
     first = opened[order[0]]
     target = _stack(opened, order, [one.rows for one in small], "target", first.target)
     tokens = _join_tokens(small)
@@ -288,6 +274,28 @@ def join_targets(
         next_tokens=follow,
         meta=small[0].meta if meta is None else meta,
     )
+
+
+def _survey(opened: _Parts, from_zero: bool) -> tuple[list[_Small], list[int]]:
+    """Open every part once; return what is kept of each, in order, and the order."""
+    small = []
+    for i, part in enumerate(opened.parts):
+        one = opened[i]
+        if getattr(one, "step", None) is not None:
+            raise InputError(f"{part.name}: files of llama.cpp are read one by one; name it itself")
+        small.append(
+            _Small(
+                one.tokens,
+                candidates=getattr(one, "candidates", None),
+                dataset=getattr(one, "dataset", None),
+                sampling=getattr(one, "sampling", None),
+                meta=one.meta,
+                rows=one.positions,
+            )
+        )
+        _check_like(part.name, one, opened, one.positions, part.rows)
+    order = _order(opened.parts, opened.starts, [one.rows for one in small], from_zero)
+    return [small[i] for i in order], order
 
 
 def _check_like(name: str, one: Any, opened: _Parts, rows: int, stated: int | None) -> None:

@@ -38,7 +38,7 @@ __all__ = ["Budget", "operational_marginals"]
 # Elements of one batch of residuals (tokens x vocab): bounds the memory of an expansion.
 _BATCH_ELEMENTS = 1 << 22
 # States kept for later expansion; what falls off the end stays in the gap.
-_FRONTIER_ELEMENTS = 1 << 26
+_FRONTIER_ELEMENTS = 1 << 24
 
 
 @dataclass(frozen=True)

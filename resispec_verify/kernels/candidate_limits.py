@@ -2,8 +2,8 @@
 
 For any law of the candidate tuple the limit over all exact rules is ``min_H 1 + p(H) - f(H)`` with
 ``f(H) = P(all candidates lie in H)``. Without replacement a prefix of the tokens in ascending order of p/q
-attains it (proof in docs/exactness.md). With an exponential clock of rate q(x) on every token the order of the
-rings is the order of drawing, which gives f for all prefixes in one scan.
+attains it (proof in docs/exactness.md). With an exponential clock of rate q(x) on every token the order of
+the rings is the order of drawing, which gives f for all prefixes in one scan.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from resispec_verify.kernels.ratio_order import ratio_order
 
 __all__ = ["pairs_limit", "without_replacement_limit"]
 
-# Double-exponential nodes on (0, inf): t = exp(s - exp(-s)). They integrate f to 1e-14 for 1 - q(H) above 1e-9.
+# Double-exponential nodes on (0, inf): t = exp(s - exp(-s)). They give f to 1e-14 while 1 - q(H) > 1e-9.
 _S = np.arange(-5.0, 24.0 + 1e-9, 0.2)
 _NODES = np.exp(_S - np.exp(-_S))
 _WEIGHTS = 0.2 * _NODES * (1.0 + np.exp(-_S))
-_SMALLEST_OUTSIDE = 1e-9
 
 
 @jit()
 def _two(p, q, outside):
-    """n = 2: ``f(H) = q(H) - (1 - q(H)) sum_H q / (1 - q)``, by prefixes."""
+    """Two candidates: ``f(H) = q(H) - (1 - q(H)) sum_H q / (1 - q)``, by prefixes."""
     least, p_sum, odds = 0.0, 0.0, 0.0
     for j in range(p.shape[0]):
         p_sum += p[j]

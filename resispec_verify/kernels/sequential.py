@@ -7,10 +7,10 @@ for n i.i.d. candidates is given by the ``T_1`` in [1, n] for which the recursio
 
 ends in ``T_{n+1} = 0``. ``W_k`` is the probability that candidate k is looked at, z that all are rejected.
 
-Any levels with ``0 <= T_k - T_{k+1} <= W_k`` and ``T_{n+1} = 0`` make an exact rule, so an error of the search
-costs acceptance and never exactness. To keep it so in floating point every step is shorter than ``W_k`` by
-what rounding of the prefix sums can do to it (V eps), and the search stops on the side where the recursion
-ends at or below 0.
+Any levels with ``0 <= T_k - T_{k+1} <= W_k`` and ``T_{n+1} = 0`` make an exact rule, so an error of the
+search costs acceptance and never exactness. To keep it so in floating point every step is shorter than
+``W_k`` by what rounding of the prefix sums can do to it (V eps), and the search stops on the side where the
+recursion ends at or below 0.
 """
 
 from __future__ import annotations

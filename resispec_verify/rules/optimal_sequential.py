@@ -6,8 +6,8 @@ of the rejected token. With levels ``T_1 >= ... >= T_{n+1} = 0`` and
 ``W_k = |r_{k-1}|``, and rejected to ``r_k / |r_k|``; if all are rejected the token is drawn from
 ``(p - T_1 q)_+``.
 
-Guarantee: exact for every choice of levels with ``0 <= T_k - T_{k+1} <= W_k``, hence also for a search that has
-not converged. With the levels of `kernels.sequential` its acceptance ``phi(T_1)`` is the largest of any
+Guarantee: exact for every choice of levels with ``0 <= T_k - T_{k+1} <= W_k``, hence also for a search that
+has not converged. With the levels of `kernels.sequential` its acceptance ``phi(T_1)`` is the largest of any
 sequential rule for n i.i.d. candidates. It stays below the optimal-transport limit, which takes rules that
 look at all candidates at once. The proof is in docs/optimal-sequential.md.
 """
