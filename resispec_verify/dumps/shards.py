@@ -113,7 +113,8 @@ def _sorted(files: Any) -> list[Path]:
 
 def _indexed(path: Path) -> ShardList:
     with open_file(path) as file:
-        index = parse_json(file.read(LONGEST + 1), os.fspath(path))
+        size = min(os.fstat(file.fileno()).st_size, LONGEST + 1)  # what is asked for is allocated
+        index = parse_json(file.read(size), os.fspath(path))
     shards = index.get("shards") if isinstance(index, dict) else None
     if not isinstance(index, dict) or not isinstance(shards, list) or not shards:
         raise InputError(

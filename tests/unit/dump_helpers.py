@@ -5,10 +5,15 @@ from __future__ import annotations
 import io
 import struct
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
+
+from resispec_verify.dumps import load_mapping
+from resispec_verify.errors import InputError
 
 
 def raw_bytes(tensor: torch.Tensor) -> bytes:
@@ -140,3 +145,29 @@ def legacy_saved(path: Path, value: object) -> Path:
 def cut_lengths(size: int) -> tuple[int, ...]:
     """How long a file is after the cuts that downloads suffer."""
     return (0, min(7, size - 1), size // 2, size - 1)
+
+
+WRITERS = {
+    "x.pt": saved,
+    "x.safetensors": saved_safetensors,
+    "x.npz": saved_npz,
+    "old.pt": legacy_saved,
+}
+
+
+def logit_pair(*shape: int, dtype: torch.dtype = torch.float16) -> dict:
+    """Target and draft logits, the same at every call, and a token more than rows."""
+    generator = torch.Generator().manual_seed(5)
+    return {
+        key: torch.randn(shape, generator=generator).to(dtype) for key in ("target_logits", "draft_logits")
+    } | {"tokens": torch.arange(shape[0] + 1)}
+
+
+def refused(path: object, read: Callable = load_mapping, **options) -> str:
+    """The one line that refuses a file."""
+    with pytest.raises(InputError) as caught:
+        read(path, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 1000
+    return message
