@@ -30,7 +30,7 @@ def _app() -> Any:
     app = cyclopts.App(
         name=PROGRAM,
         help="Is a speculative decoding sampler lossless? Certified answers from logged logits.",
-        help_epilogue="Exit status: 0 ran; 1 a demand (--require-exact, --max-tv) was not met; 2 bad input.",
+        help_epilogue="Exit status: 0 ran; 1 a demand (--require-..., --max-tv) was not met; 2 bad input.",
         version=__version__,
         help_format="plaintext",
         suppress_keyboard_interrupt=False,

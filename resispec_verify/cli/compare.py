@@ -8,6 +8,7 @@ from typing import Any
 from resispec_verify.cli.kl_settings import make_reading
 from resispec_verify.cli.output import (
     check_writable,
+    files_read,
     print_lines,
     progress,
     table_console,
@@ -42,7 +43,7 @@ def compare(
     Parameters
     ----------
     a
-        The base, such as the decode pass.
+        The base, such as the decode pass: a dump, its shards, or a base file of llama.cpp.
     b
         The other, such as the verify pass.
     temperature
@@ -65,7 +66,7 @@ def compare(
     from resispec_verify.analysis.compare import compare_dumps
     from resispec_verify.analysis.compare_summary import compare_report, comparison_records
 
-    check_writable(json, csv, inputs=(a, b))
+    check_writable(json, csv, inputs=files_read([a, b]))
     if max_tv is not None and not 0 <= max_tv <= 1:
         raise InputError(f"--max-tv must be in [0, 1], got {max_tv:g}")
     if tail < 0:
@@ -100,22 +101,36 @@ def _with_error(entry: dict[str, Any], key: str = "value") -> str:
     return _number(entry[key]) + ("" if error is None else f" ± {_number(error)}")
 
 
+def _resolved(value: Any, *steps: float | None) -> str:
+    """A difference, or ``< step`` where the step of a quantised dump hides it."""
+    step = max((step for step in steps if step is not None), default=0.0)
+    return f"< {_number(step)}" if not isinstance(value, str) and value < step else _number(value)
+
+
 def _lines(report: dict[str, Any]) -> list[str]:
     """The whole report in lines of at most about 79 columns."""
     a, b, row = report["a"], report["b"], report["results"][0]
     at, table, logits = row["max_abs_logit_at"], row["table"], row["logit_difference"]
+    steps = [side["step"] for side in (a, b)]
+    quantised = any(step is not None for step in steps)
+    units = f"one ulp of {row['precision']}" + (" or one step" if quantised else "")
     lines = [
         f"A: {a['path']} ({a['dtype']})",
         f"B: {b['path']} ({b['dtype']})",
         f"{row['positions']} positions, vocabulary {a['vocab']}, T = {row['temperature']:g}",
-        f"largest logit difference: {_number(row['max_abs_logit'])} (position {at['position']}, token "
-        f"{at['token']}); after log-softmax {_number(row['max_abs_log_probability'])}",
-        f"logit difference, 99 % / median: {_number(logits['99'])} / {_number(logits['median'])}",
-        f"flips of the best token: {row['flips']}; near-ties, within one ulp of {row['precision']}: "
+        f"largest logit difference: {_resolved(row['max_abs_logit'], *steps)} (position {at['position']}, "
+        f"token {at['token']}); after log-softmax {_resolved(row['max_abs_log_probability'], *steps)}",
+        f"logit difference, 99 % / median: {_resolved(logits['99'], *steps)} / "
+        f"{_resolved(logits['median'], *steps)}",
+        f"flips of the best token: {row['flips']}; near-ties, within {units}: "
         f"{row['near_ties']} ({row['near_tie_flips']} flipped)",
         f"same best token: {_with_error(table['same_top'])}",
         f"RMS of p_B - p_A: {_with_error(table['delta_p_rms'])}",
     ]
+    if quantised:
+        known = ", ".join(f"{name} {_number(side['step'])}" for name, side in (("A", a), ("B", b)))
+        floors = ", ".join(f"{name} {_number(side['floor'])}" for name, side in (("A", a), ("B", b)))
+        lines.insert(3, f"step: {known}; floor: {floors}; less than a step is not resolved")
     if row["support_differs"]:
         lines.append(f"tokens excluded (-inf) in only one dump at {row['support_differs']} positions")
     if ppl := row["perplexity"]:
@@ -130,17 +145,19 @@ def _lines(report: dict[str, Any]) -> list[str]:
             errors = (_number(table[c]["standard_error"]) for c in columns)
             lines.append("  ± s.e.  " + "".join(f"{error:>14}" for error in errors))
     lines.append(f"p_B - p_A is of the {row['delta_p_of']}; KL in nats")
-    return [*lines, *_listed("worst positions by KL(A || B)", [e for e in row["worst"] if e["tv"] > 0]),
-            *_listed("flips, the clearest first", row["flip_list"])]  # fmt: skip
+    worst = [e for e in row["worst"] if e["tv"] > 0]
+    return [*lines, *_listed("worst positions by KL(A || B)", worst, steps),
+            *_listed("flips, the clearest first", row["flip_list"], steps)]  # fmt: skip
 
 
-def _listed(title: str, entries: list[dict[str, Any]]) -> list[str]:
+def _listed(title: str, entries: list[dict[str, Any]], steps: list[float | None]) -> list[str]:
     if not entries:
         return []
     lines = ["", f"{title}:"]
     for e in entries:
         lines.append(
             f"  {e['position']}: KL {_number(e['kl'])}, TV {_number(e['tv'])}, best {e['top_a']} in A "
-            f"(by {_number(e['gap_a'])}), {e['top_b']} in B (by {_number(e['gap_b'])}): {e['status']}"
+            f"(by {_resolved(e['gap_a'], steps[0])}), {e['top_b']} in B "
+            f"(by {_resolved(e['gap_b'], steps[1])}): {e['status']}"
         )
     return lines

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
-from resispec_verify.cli.output import check_writable, print_lines, printable, table_console, write_json
+from resispec_verify.cli.output import (
+    check_writable,
+    files_read,
+    print_lines,
+    printable,
+    table_console,
+    write_json,
+)
 from resispec_verify.cli.parameters import File, Files, Flag
 from resispec_verify.errors import InputError
 
@@ -34,7 +40,7 @@ def inspect(
 
     if not paths:
         raise InputError("nothing to inspect: give one or more dumps")
-    check_writable(json, inputs=_read_files(paths))
+    check_writable(json, inputs=files_read(paths))
     console = table_console(json)
     results, failures = [], []
     for path in paths:
@@ -93,16 +99,3 @@ def _facts(result: dict[str, Any]) -> list[str]:
             f"leaves, {children} children elsewhere",
         ]
     return [] if result["positions"] is None else [f"{result['positions']} positions, {what}"]
-
-
-def _read_files(paths: list[Path]) -> list[Path]:
-    """All files that will be read, which the report must not overwrite; bad paths are reported later."""
-    from resispec_verify.dumps import files_of
-
-    found = list(paths)
-    for path in paths:
-        try:
-            found += [*files_of(path), path / "index.json"]
-        except InputError:
-            continue
-    return found

@@ -15,8 +15,16 @@ from resispec_verify.cli.kl_settings import (
     make_evaluation,
     make_reading,
     pair_by_hand,
+    refuse_by_hand,
 )
-from resispec_verify.cli.output import check_writable, progress, table_console, write_csv, write_json
+from resispec_verify.cli.output import (
+    check_writable,
+    files_read,
+    progress,
+    table_console,
+    write_csv,
+    write_json,
+)
 from resispec_verify.cli.parameters import Count, File, Files, Flag, Names, Number, Numbers, Text
 from resispec_verify.errors import InputError
 
@@ -137,7 +145,7 @@ def kl(
     from resispec_verify.backends import get_backend
     from resispec_verify.cli.kl_table import print_table
 
-    check_writable(json, csv, plot, inputs=logits or ())
+    check_writable(json, csv, plot, inputs=files_read(logits or []))
     check_plot(plot)
     check_demands(marginal, require_exact, max_tv)
     evaluation = make_evaluation(
@@ -154,7 +162,7 @@ def kl(
     if target is not None or draft is not None:
         if logits is not None:
             raise InputError("give either --logits PATH... or --target and --draft, not both")
-        _refuse_by_hand(
+        refuse_by_hand(
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, input=input, positions=positions,
             proposal_temperature=proposal_temperature, proposal_top_k=proposal_top_k,
             proposal_top_p=proposal_top_p, batch=batch, pad_vocab=pad_vocab,
@@ -174,19 +182,6 @@ def kl(
     for failure in failures:
         print(f"resispec-verify: error: {failure}", file=sys.stderr)
     return 2 if failures else exit_status(rows, require_exact=require_exact, max_tv=max_tv)
-
-
-def _refuse_by_hand(**options: object) -> None:
-    """Hand-given values are used as they are: an option that would change them is a mistake."""
-    given = [
-        f"--{name.replace('_', '-')}"
-        for name, value in options.items()
-        if value is not None and value is not False
-    ]
-    if given:
-        raise InputError(
-            f"{', '.join(given)} needs --logits: the values of --target and --draft are used as they are"
-        )
 
 
 def _by_hand(

@@ -20,6 +20,7 @@ __all__ = [
     "make_evaluation",
     "make_reading",
     "pair_by_hand",
+    "refuse_by_hand",
 ]
 
 MOST_CANDIDATES = 1000  # far beyond any engine; more is a slip of the keyboard
@@ -175,3 +176,16 @@ def pair_by_hand(target: str | None, draft: str | None) -> Pair:
         except ValueError:
             raise InputError(f"{name} must be numbers such as 0.3,0.4,0.3; got {text!r}") from None
     return pair_from_probabilities(*values)
+
+
+def refuse_by_hand(**options: object) -> None:
+    """Hand-given values are used as they are: an option that would change them is a mistake."""
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name, value in options.items()
+        if value is not None and value is not False
+    ]
+    if given:
+        raise InputError(
+            f"{', '.join(given)} needs --logits: the values of --target and --draft are used as they are"
+        )

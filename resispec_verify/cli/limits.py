@@ -6,8 +6,15 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Literal
 
-from resispec_verify.cli.kl_settings import make_reading
-from resispec_verify.cli.output import check_writable, print_lines, table_console, write_csv, write_json
+from resispec_verify.cli.kl_settings import make_reading, refuse_by_hand
+from resispec_verify.cli.output import (
+    check_writable,
+    files_read,
+    print_lines,
+    table_console,
+    write_csv,
+    write_json,
+)
 from resispec_verify.cli.parameters import Count, File, Files, Flag, Names, Number, Numbers, Text
 from resispec_verify.errors import InputError
 
@@ -84,7 +91,7 @@ def limits(
     """
     from resispec_verify.backends import get_backend
 
-    check_writable(json, csv, inputs=logits or ())
+    check_writable(json, csv, inputs=files_read(logits or []))
     reading = make_reading(
         temperature, (top_k, top_p, min_p), (proposal_temperature, proposal_top_k, proposal_top_p),
         input, "float64", positions, batch,
@@ -93,6 +100,11 @@ def limits(
     rows: dict[Any, LimitRow] = {}
     failures: list[str] = []
     if target is not None or draft is not None:
+        refuse_by_hand(
+            temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, input=input, positions=positions,
+            proposal_temperature=proposal_temperature, proposal_top_k=proposal_top_k,
+            proposal_top_p=proposal_top_p, batch=batch, pad_vocab=pad_vocab,
+        )  # fmt: skip
         _by_hand(target, draft, chosen, candidates, rows, arrays, logits)
     elif not logits:
         raise InputError("nothing to measure: give --logits PATH..., or --target and --draft")
@@ -110,14 +122,15 @@ def limits(
 
 def _rules(names: list[str] | None, candidates: int) -> tuple[Any, ...]:
     from resispec_verify.cli.kl_settings import MOST_CANDIDATES
-    from resispec_verify.rules import RULES, make_rule
+    from resispec_verify.cli.user_rules import choose_rules
+    from resispec_verify.rules import RULES
 
     if not 1 <= candidates <= MOST_CANDIDATES:
         raise InputError(f"--candidates must be in 1..{MOST_CANDIDATES}, got {candidates}")
     if names:
-        return tuple(make_rule(name) for name in dict.fromkeys(names))
+        return choose_rules(names, candidates)
     cheap = (name for name, rule in RULES.items() if rule.depends_on == "nothing" or name == "resispec")
-    return tuple(make_rule(name) for name in cheap if RULES[name].least_candidates <= candidates)
+    return choose_rules([name for name in cheap if RULES[name].least_candidates <= candidates], candidates)
 
 
 def _by_hand(

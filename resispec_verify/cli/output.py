@@ -18,6 +18,7 @@ from resispec_verify.errors import InputError
 
 __all__ = [
     "check_writable",
+    "files_read",
     "printable",
     "progress",
     "stdout_is",
@@ -171,3 +172,16 @@ def progress(path: str, positions: int | None) -> Iterator[Any]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(escape(os.path.basename(path)), total=positions)
         yield lambda done: bar.advance(task, done)
+
+
+def files_read(paths: list[Path]) -> list[Path]:
+    """All files that will be read, which the report must not overwrite; bad paths are reported later."""
+    from resispec_verify.dumps import files_of
+
+    found = list(paths)
+    for path in paths:
+        try:
+            found += [*files_of(path), path / "index.json"]
+        except InputError:
+            continue
+    return found

@@ -202,13 +202,16 @@ def _divergence_in_words(first: dict[str, Any]) -> str:
 
 
 def _position_lines(row: dict[str, Any]) -> list[str]:
-    """Acceptances by position beside their expectation, in 75 columns."""
+    """Acceptances by position beside their expectation, in 75 columns.
+
+    The p-values are those the verdict uses, which hold for one continued text; --json has the exact ones too.
+    """
     lines = ["  position  reached  accepted  expected  p-value   over drafts  p-value"]
     for entry in row["acceptance_by_position"]:
-        over, p = entry["expected_over_drafts"], entry["p_value_over_drafts"]
+        over, p = entry["expected_over_drafts"], entry["p_value_sequential_over_drafts"]
         tail = "          -        -" if over is None else f"{over:11.2f}  {p:7.2g}"
         lines.append(
             f"  {entry['position']:8d}  {entry['reached']:7d}  {entry['accepted']:8d}  "
-            f"{entry['expected']:8.2f}  {entry['p_value']:7.2g}   {tail}"
+            f"{entry['expected']:8.2f}  {entry['p_value_sequential']:7.2g}   {tail}"
         )
     return lines

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import struct
 
+import numpy as np
 import pytest
 import torch
 from cli_helpers import EXAMPLE, assert_one_line, assert_refused, command, drawn, lines_of, logs, strict_json
@@ -191,6 +193,51 @@ def test_a_near_tie_meets_the_demand(cli, tmp_path):
     done = cli("compare", a, b, "--require-same-top")
     assert done.status == 0
     assert "near-ties, within one ulp of bfloat16: 1 (1 flipped)" in done.out
+
+
+@pytest.fixture
+def base(tmp_path):
+    """A base file of llama.cpp: two chunks of `n_ctx` 6, five tokens."""
+    rows = np.random.default_rng(1).normal(size=(2, 6, 5)).astype(np.float32)
+    parts = [struct.pack("<8s3i", b"_logits_", 6, 5, 2), np.zeros(12, "<i4").tobytes()]
+    for row in rows[:, 3:5].reshape(-1, 5):
+        step = (row.max() - row.min()) / np.float32(65535)
+        lowest = row.min() - np.log(np.exp(row).sum())
+        parts.append(np.asarray([step, lowest], "<f4").tobytes())
+        parts.append(np.rint((row - row.min()) / step).clip(0, 65535).astype("<u2").tobytes() + bytes(2))
+    path = tmp_path / "base.kld"
+    path.write_bytes(b"".join(parts))
+    return path
+
+
+def test_compare_never_calls_a_quantised_target_exact(cli, base):
+    done = cli("compare", base, base)
+    (line,) = (line for line in done.out.splitlines() if line.startswith("step: "))
+    assert "less than a step is not resolved" in line
+    assert "floor: A -inf, B -inf" in line
+    assert len(line) < 85
+    assert "(uint16)" in done.out
+    assert "largest logit difference: < " in done.out
+    assert "after log-softmax < " in done.out
+    assert "99 % / median: < " in done.out
+    assert "within one ulp of float32 or one step:" in done.out
+    assert not any(word in done.out for word in ("exact", "identical"))
+    report = cli("compare", base, base, "--json", "-").json
+    assert 0 < report["a"]["step"] == report["b"]["step"] < 16 / 65535
+    assert (report["a"]["floor"], report["a"]["dtype"]) == ("-inf", "uint16")
+
+
+def test_compare_reads_shards_and_does_not_overwrite_them(cli, pair, tmp_path):
+    a, b = pair
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    for i, row in enumerate((P, (0.9, 0.05, 0.05))):
+        target(folder / f"{i}.pt", logs(row), start=i)
+    whole, parts = (cli("compare", x, b, "--json", "-").json for x in (a, folder))
+    assert parts["results"] == whole["results"]
+    assert parts["a"] == whole["a"] | {"path": str(folder)}
+    assert_refused(cli("compare", folder, b, "--json", folder / "1.pt"), "it is the dump that is read")
+    assert "step" not in cli("compare", folder, b).out
 
 
 def test_compare_options(cli, pair):

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from dump_helpers import saved_llamacpp, saved_npz, saved_safetensors
 
 from resispec_verify import InputError
 from resispec_verify.analysis.compare import compare_dumps, stored_precision
@@ -259,6 +260,94 @@ def test_memory_does_not_grow_with_the_positions(tmp_path):
         tracemalloc.stop()
     # 17 columns of a Python number (32 bytes and a pointer, 56 with room to grow) at 448 more positions.
     assert peaks[1] - peaks[0] < 448 * 17 * 56 + 2**16
+
+
+# Other formats
+
+
+def report_of(a, b):
+    return compare_report(compare_dumps(a, b), 5)
+
+
+def test_shards_npz_and_safetensors_give_the_numbers_of_the_file(tmp_path):
+    a, b = drawn(1, 9, 30), drawn(1, 9, 30) + 0.1 * drawn(2, 9, 30)
+    tokens = torch.arange(10)
+    other = saved(tmp_path, "other", b, tokens=tokens)
+    whole = {"target_logits": a, "tokens": tokens}
+    one = saved(tmp_path, "one", a, tokens=tokens)
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    for i, (start, stop) in enumerate(((0, 4), (4, 5), (5, 9))):
+        saved(shards, f"s{i}", a[start:stop], tokens=tokens[start : stop + 1], start=start)
+    steps = tmp_path / "steps.pt"
+    torch.save({"target_logits": list(a), "tokens": tokens}, steps)
+    chunks = tmp_path / "chunks.pt"
+    torch.save([{"target_logits": a[i : i + 3], "tokens": tokens[i : i + 4]} for i in (0, 3, 6)], chunks)
+    npz, tensors = saved_npz(tmp_path / "x.npz", whole), saved_safetensors(tmp_path / "x.safetensors", whole)
+    expected = report_of(one, other)
+    assert expected["results"][0]["delta_p_of"] == "next token"
+    assert (expected["a"]["step"], expected["a"]["floor"]) == (None, None)
+    for path in (shards, tmp_path / "shards" / "s*.pt", steps, chunks, npz, tensors):
+        assert report_of(path, other) == expected | {"a": expected["a"] | {"path": str(path)}}, path
+    saved(shards, "s2", a[5:9], tokens=tokens[5:10] + 1 - (torch.arange(5) == 0).long(), start=5)
+    with pytest.raises(InputError, match="tokens differs first at index 6"):
+        compare_dumps(shards, other)
+
+
+def base_file(path, rows, tokens=None):
+    """Rows ``[N, V]`` as the one chunk of a base file of llama.cpp: its positions N + 1 to 2 N."""
+    n, vocab = rows.shape
+    logits = np.zeros((1, 2 * n + 2, vocab), np.float32)
+    logits[0, n + 1 : 2 * n + 1] = rows
+    return saved_llamacpp(path, logits, np.zeros((1, 2 * n + 2), int) if tokens is None else tokens)
+
+
+def test_a_base_file_of_llamacpp_is_known_to_its_step(tmp_path):
+    rows = drawn(4, 6, 50)
+    tokens = np.arange(14)[None]
+    a = base_file(tmp_path / "a.kld", rows.numpy(), tokens)
+    b = saved(tmp_path, "b", rows, tokens=torch.from_numpy(tokens))
+    report = report_of(a, b)
+    row, side = report["results"][0], report["a"]
+    assert (side["dtype"], side["positions"], side["vocab"]) == ("uint16", 6, 50)
+    assert 0 < side["step"] <= 16 / 65535 * (1 + 1e-6)
+    assert side["floor"] < -16
+    assert (report["b"]["step"], report["b"]["floor"]) == (None, None)
+    assert (row["precision"], row["delta_p_of"], row["flips"]) == ("float32", "next token", 0)
+    p = torch.softmax(rows.double(), -1).numpy()
+    following = tokens[0, 8:14]
+    assert row["perplexity"]["b"]["value"] == pytest.approx(
+        math.exp(-np.log(p[np.arange(6), following]).mean()), rel=1e-9
+    )
+    assert row["tv_max"] <= math.tanh(side["step"] / 4) + 1e-6  # half a step, and what was cut off
+    with pytest.raises(InputError, match="tokens differs first at index \\[0, 13\\]"):
+        compare_dumps(a, saved(tmp_path, "c", rows, tokens=torch.tensor([[*range(13), 0]])))
+
+
+@pytest.mark.parametrize(
+    ("gap", "status"), [(0, "near-tie"), (0.9, "near-tie"), (1, "near-tie"), (2, "flip"), (9, "flip")]
+)
+def test_a_flip_within_the_step_is_a_near_tie(tmp_path, gap, status):
+    """Half a step moves either of two tokens: levels that are neighbours may have been the same."""
+    step = 16 / 65535
+    low = np.float32(10 - gap * step)
+    a = base_file(tmp_path / "a.kld", np.asarray([[10, low, -6, 1]] * 2, np.float32))
+    b = base_file(tmp_path / "b.kld", np.asarray([[low, 10, -6, 1]] * 2, np.float32))
+    result = compare_dumps(a, b)
+    assert result.columns["status"] == [status] * 2
+    assert result.a.step == pytest.approx(step, rel=1e-6)
+    assert step < result.columns["ulp"][0] < 1.05 * step
+    # An exact side has no step of its own, but the other's decides.
+    exact = saved(tmp_path, "c", torch.tensor([[float(low), 10, -6, 1]] * 2, dtype=torch.float64))
+    assert compare_dumps(a, exact).columns["status"] == [status] * 2
+
+
+def test_quantised_rows_are_not_taken_for_a_coarser_type(tmp_path):
+    """A constant row is a bfloat16 number in every place, and is not known the less for it."""
+    flat = base_file(tmp_path / "a.kld", np.zeros((3, 64), np.float32))
+    report = report_of(flat, flat)
+    assert (report["results"][0]["precision"], report["a"]["step"]) == ("float32", 0)
+    assert report["a"]["floor"] == "-inf"
 
 
 # Errors

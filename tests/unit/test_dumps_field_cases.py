@@ -37,6 +37,12 @@ from resispec_verify.errors import InputError
 RNG = np.random.default_rng(11)
 
 
+@pytest.fixture(autouse=True)
+def same_numbers_whatever_ran_before():
+    """Every test draws from the start of the generator, in any order and on any number of workers."""
+    RNG.bit_generator.state = np.random.default_rng(11).bit_generator.state
+
+
 def every_format(folder: Path) -> dict[str, Path]:
     value = logit_pair(40, 50)
     rounds = {"draft_tokens": torch.zeros(2, 3, dtype=torch.int64), "accepted": torch.tensor([1, 3])}

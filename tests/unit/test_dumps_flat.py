@@ -22,6 +22,12 @@ HERE = "dump.pt"
 RNG = np.random.default_rng(3)
 
 
+@pytest.fixture(autouse=True)
+def same_numbers_whatever_ran_before():
+    """Every test draws from the start of the generator, in any order and on any number of workers."""
+    RNG.bit_generator.state = np.random.default_rng(3).bit_generator.state
+
+
 def logits(*shape: int, dtype=np.float32) -> np.ndarray:
     return RNG.normal(size=shape).astype(dtype)
 

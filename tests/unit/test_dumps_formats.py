@@ -39,6 +39,12 @@ from resispec_verify.errors import InputError
 RNG = np.random.default_rng(11)
 
 
+@pytest.fixture(autouse=True)
+def same_numbers_whatever_ran_before():
+    """Every test draws from the start of the generator, in any order and on any number of workers."""
+    RNG.bit_generator.state = np.random.default_rng(11).bit_generator.state
+
+
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
