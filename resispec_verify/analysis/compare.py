@@ -14,14 +14,23 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes  # type: ignore[import]
 import numpy as np
 
 from resispec_verify.analysis.rounds_input import half_ulp
-from resispec_verify.dumps import FlatDump, load_mapping, looks_like_probabilities
-from resispec_verify.dumps.flat import DRAFT_KEYS, TARGET_KEYS, flat_from_mapping
+from resispec_verify.dumps import (
+    FlatDump,
+    TargetDump,
+    files_of,
+    load_mapping,
+    looks_like_probabilities,
+    open_target,
+)
+from resispec_verify.dumps.keys import CHUNKS_KEY
+from resispec_verify.dumps.target import target_from_mapping
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.divergences import distances
 from resispec_verify.kernels.probabilities import softmax, temper
@@ -39,7 +48,8 @@ _BATCH_ELEMENTS = 1 << 20
 _FEW_VALUES = 32
 # Bits of a float32 that a bin of the histogram of differences leaves out: 11 bits of mantissa stay.
 _DROPPED_BITS = 12
-_KEPT_KEYS = (*TARGET_KEYS, "tokens", "context_tokens", "meta")
+# llama.cpp divides by the step in float32: a level of up to 2^16 is wrong by 2^-8 of a step beside its half.
+_STEP_ERROR = 2.0**-7
 
 
 @dataclass
@@ -48,15 +58,17 @@ class Comparison:
 
     Attributes
     ----------
-    a, b : FlatDump
+    a, b : TargetDump
     temperature : float
     precision : str
-        The coarser type that either dump's values have; its unit in the last place makes near-ties.
+        The coarser type that either dump's values have; its unit in the last place makes near-ties, and so
+        does the step of a quantised dump.
     columns : dict
         By name in `COLUMNS`, one value a position. ``margin_a`` is how much lower A puts B's best token than
-        its own; ``gap_a`` the distance of A's best two. ``status``: ``same``, ``near-tie`` or ``flip``.
-        ``delta_p``, ``nll_a`` and ``nll_b`` are of the logged next token, or of A's best where none is
-        logged.
+        its own; ``gap_a`` the distance of A's best two. ``ulp`` is the unit that makes near-ties: that of
+        `precision` at the best logits, or a step where that is larger. ``status``: ``same``, ``near-tie`` or
+        ``flip``. ``delta_p``, ``nll_a`` and ``nll_b`` are of the logged next token, or of A's best where none
+        is logged.
     histogram : int64 array
         Counts of ``|logit difference|`` over all positions and tokens, by the upper bits of its float32.
     support_differs : int
@@ -67,8 +79,8 @@ class Comparison:
         Whether the dumps say which token came next.
     """
 
-    a: FlatDump
-    b: FlatDump
+    a: TargetDump
+    b: TargetDump
     temperature: float
     precision: str = ""
     columns: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
@@ -84,26 +96,28 @@ class Comparison:
         return float(np.asarray(k << _DROPPED_BITS, np.int32).view(np.float32))
 
 
-def read_target(path: str | os.PathLike[str]) -> tuple[FlatDump, Mapping[str, Any]]:
-    """Open the target logits of a flat dump, with or without draft logits, and its tokens.
+def read_target(path: str | os.PathLike[str]) -> tuple[TargetDump, Any]:
+    """Open whatever `open_target` opens, and return the ``context_tokens`` of a single file beside it.
 
     Raises
     ------
     InputError
-        As `load_mapping` and `flat_from_mapping`.
+        As `open_target`, and if the rows look like probabilities.
     """
-    mapping = load_mapping(path)
-    present = [name for name in TARGET_KEYS if isinstance(mapping.get(name), np.ndarray)]
-    kept = {key: value for key, value in mapping.items() if key in (*_KEPT_KEYS, "rounds", "parent")}
-    if len(present) == 1:
-        kept[DRAFT_KEYS[0]] = mapping[present[0]]  # the reader of flat dumps wants two matrices
-    dump = flat_from_mapping(path, kept)
-    if looks_like_probabilities(dump):
+    context = None
+    if files_of(path) == [Path(path)]:
+        mapping = load_mapping(path)
+        context = mapping.get("context_tokens")
+        # As open_target does; a compressed file is not read twice.
+        dump = open_target(path) if CHUNKS_KEY in mapping else target_from_mapping(path, mapping)
+    else:
+        dump = open_target(path)
+    if looks_like_probabilities(FlatDump(dump.path, dump.target, dump.target)):
         raise InputError(
-            f"{path}: every row of {dump.keys[0]} is in [0, 1] and sums to 1: these look like probabilities, "
+            f"{path}: every row of {dump.key} is in [0, 1] and sums to 1: these look like probabilities, "
             "and logits are needed; save their logarithms"
         )
-    return dump, mapping
+    return dump, context
 
 
 def stored_precision(rows: np.ndarray, dtype: Any) -> np.dtype:
@@ -121,15 +135,15 @@ def stored_precision(rows: np.ndarray, dtype: Any) -> np.dtype:
     return np.dtype(dtype)
 
 
-def _same_prefixes(a: FlatDump, b: FlatDump, one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-    """Refuse dumps of other shapes or prefixes."""
+def _same_prefixes(a: TargetDump, b: TargetDump, one: Any, other: Any) -> None:
+    """Refuse dumps of other shapes or prefixes; `one` and `other` are the context tokens."""
     if a.target.shape[:-1] != b.target.shape[:-1] or a.vocab != b.vocab:
         raise InputError(
-            f"{a.path} has {a.keys[0]} {list(a.target.shape)} but {b.path} has {list(b.target.shape)}; "
+            f"{a.path} has {a.key} {list(a.target.shape)} but {b.path} has {list(b.target.shape)}; "
             "compare dumps of the same positions and vocabulary"
         )
-    for key in ("context_tokens", "tokens"):
-        x, y = (_token_ids(d.path, key, m.get(key)) for d, m in ((a, one), (b, other)))
+    for key, values in (("context_tokens", (one, other)), ("tokens", (a.tokens, b.tokens))):
+        x, y = (_token_ids(d.path, key, value) for d, value in zip((a, b), values, strict=True))
         if x is None or y is None:
             continue
         if x.shape != y.shape:
@@ -154,9 +168,13 @@ def _token_ids(path: str, key: str, value: Any) -> np.ndarray | None:
     return array
 
 
-def _next_tokens(dump: FlatDump, mapping: Mapping[str, Any]) -> np.ndarray | None:
-    """The token after each position, where ``tokens`` has one more entry than there are positions."""
-    tokens = _token_ids(dump.path, "tokens", mapping.get("tokens"))
+def _next_tokens(dump: TargetDump) -> np.ndarray | None:
+    """The token after each position: as the dump says, or as ``tokens`` of one entry more than positions."""
+    if dump.next_tokens is not None and dump.next_tokens.shape == (dump.positions,):
+        outside = (dump.next_tokens < 0) | (dump.next_tokens >= dump.vocab)
+        if not outside.any():
+            return dump.next_tokens.astype(np.int64)
+    tokens = _token_ids(dump.path, "tokens", dump.tokens)
     if tokens is None or tokens.shape != (dump.positions + 1,):
         return None
     following = tokens[1:].astype(np.int64)
@@ -197,16 +215,20 @@ def compare_dumps(
             f"positions {start}:{stop} are outside the dumps, which have 0:{a.positions}; give a non-empty "
             "range inside"
         )
-    following = [_next_tokens(dump, mapping) for dump, mapping in ((a, one), (b, other))]
+    following = [_next_tokens(dump) for dump in (a, b)]
     tokens = next((ids for ids in following if ids is not None), None)
     result = Comparison(a, b, temperature, next_tokens=tokens is not None)
     size = batch or max(1, min(64, _BATCH_ELEMENTS // a.vocab))
     coarse = None
     for first in range(start, stop, size):
         last = min(first + size, stop)
-        rows = tuple(dump.batch(first, last).target for dump in (a, b))
+        rows = tuple(dump.batch(first, last) for dump in (a, b))
         if coarse is None:
-            kinds = [stored_precision(r, d.target.dtype) for r, d in zip(rows, (a, b), strict=True)]
+            kinds = [
+                # What a quantised dump knows of its values is its step, whatever they happen to fit in.
+                stored_precision(r, d.target.dtype) if d.step is None else np.dtype(d.target.dtype)
+                for r, d in zip(rows, (a, b), strict=True)
+            ]
             coarse = min(kinds, key=lambda kind: ml_dtypes.finfo(kind).nmant)
             result.precision = coarse.name
         x, y = (r.astype(np.float64) for r in rows)
@@ -258,20 +280,31 @@ def _add(
         "nll_a": -logs[0][n, token],
         "nll_b": -logs[1][n, token],
     }
-    columns |= _ties(a, b, columns, coarse)
+    columns |= _ties(a, b, columns, coarse, (result.a.step, result.b.step))
     for name in COLUMNS:
         result.columns[name] += np.asarray(columns[name]).tolist()
 
 
-def _ties(a: np.ndarray, b: np.ndarray, columns: Mapping[str, Any], coarse: np.dtype) -> dict[str, Any]:
+def _ties(
+    a: np.ndarray,
+    b: np.ndarray,
+    columns: Mapping[str, Any],
+    coarse: np.dtype,
+    steps: tuple[float | None, float | None],
+) -> dict[str, Any]:
     """Gaps of the best two, the unit in the last place at the top, and whether a flip is only a near-tie.
 
     A flip is a near-tie where in either dump the two tokens that changed places are within one unit: a last
-    bit decides between them. A near-tie without a flip has its best two that close.
+    bit decides between them. A near-tie without a flip has its best two that close. In a quantised dump both
+    values may move by half a step (and by the roundoff of restoring them), so the unit is a step at least.
     """
     n = np.arange(len(a))
     tops = np.maximum(np.abs(a[n, columns["top_a"]]), np.abs(b[n, columns["top_b"]]))
     ulp = 2 * half_ulp(tops, coarse)
+    for rows, step in zip((a, b), steps, strict=True):
+        if step is not None:
+            largest = np.abs(rows, where=np.isfinite(rows), out=np.zeros_like(rows)).max(axis=-1)
+            ulp = np.maximum(ulp, step * (1 + _STEP_ERROR) + 4 * half_ulp(largest, np.float32))
     gaps = []
     for rows in (a, b):
         best = np.partition(rows, -2, axis=-1)[:, -2:] if rows.shape[-1] > 1 else np.full((len(a), 2), np.inf)

@@ -128,7 +128,14 @@ def summarize_comparison(c: Comparison, tail: int) -> dict[str, Any]:
 def compare_report(c: Comparison, tail: int) -> dict[str, Any]:
     """The whole report of ``compare``, JSON-ready."""
     facts = [
-        {"path": d.path, "dtype": d.target.dtype.name, "positions": d.positions, "vocab": d.vocab}
+        {
+            "path": d.path,
+            "dtype": d.dtype,
+            "positions": d.positions,
+            "vocab": d.vocab,
+            "step": d.step,
+            "floor": d.floor,
+        }
         for d in (c.a, c.b)
     ]
     return plain(

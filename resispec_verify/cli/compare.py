@@ -130,7 +130,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
     if quantised:
         known = ", ".join(f"{name} {_number(side['step'])}" for name, side in (("A", a), ("B", b)))
         floors = ", ".join(f"{name} {_number(side['floor'])}" for name, side in (("A", a), ("B", b)))
-        lines.insert(3, f"step: {known}; floor: {floors}; less than a step is not resolved")
+        lines.insert(3, f"step: {known}; floor: {floors}; unknown below a step")
     if row["support_differs"]:
         lines.append(f"tokens excluded (-inf) in only one dump at {row['support_differs']} positions")
     if ppl := row["perplexity"]:

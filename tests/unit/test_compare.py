@@ -265,30 +265,25 @@ def test_memory_does_not_grow_with_the_positions(tmp_path):
 # Other formats
 
 
-def report_of(a, b):
-    return compare_report(compare_dumps(a, b), 5)
-
-
 def test_shards_npz_and_safetensors_give_the_numbers_of_the_file(tmp_path):
     a, b = drawn(1, 9, 30), drawn(1, 9, 30) + 0.1 * drawn(2, 9, 30)
     tokens = torch.arange(10)
     other = saved(tmp_path, "other", b, tokens=tokens)
     whole = {"target_logits": a, "tokens": tokens}
     one = saved(tmp_path, "one", a, tokens=tokens)
-    shards = tmp_path / "shards"
-    shards.mkdir()
+    (shards := tmp_path / "shards").mkdir()
     for i, (start, stop) in enumerate(((0, 4), (4, 5), (5, 9))):
         saved(shards, f"s{i}", a[start:stop], tokens=tokens[start : stop + 1], start=start)
-    steps = tmp_path / "steps.pt"
-    torch.save({"target_logits": list(a), "tokens": tokens}, steps)
+    steps = saved(tmp_path, "steps", list(a), tokens=tokens)
     chunks = tmp_path / "chunks.pt"
     torch.save([{"target_logits": a[i : i + 3], "tokens": tokens[i : i + 4]} for i in (0, 3, 6)], chunks)
     npz, tensors = saved_npz(tmp_path / "x.npz", whole), saved_safetensors(tmp_path / "x.safetensors", whole)
-    expected = report_of(one, other)
+    expected = compare_report(compare_dumps(one, other), 5)
     assert expected["results"][0]["delta_p_of"] == "next token"
     assert (expected["a"]["step"], expected["a"]["floor"]) == (None, None)
-    for path in (shards, tmp_path / "shards" / "s*.pt", steps, chunks, npz, tensors):
-        assert report_of(path, other) == expected | {"a": expected["a"] | {"path": str(path)}}, path
+    for path in (shards, shards / "s*.pt", steps, chunks, npz, tensors):
+        found = compare_report(compare_dumps(path, other), 5)
+        assert found == expected | {"a": expected["a"] | {"path": str(path)}}, path
     saved(shards, "s2", a[5:9], tokens=tokens[5:10] + 1 - (torch.arange(5) == 0).long(), start=5)
     with pytest.raises(InputError, match="tokens differs first at index 6"):
         compare_dumps(shards, other)
@@ -307,18 +302,15 @@ def test_a_base_file_of_llamacpp_is_known_to_its_step(tmp_path):
     tokens = np.arange(14)[None]
     a = base_file(tmp_path / "a.kld", rows.numpy(), tokens)
     b = saved(tmp_path, "b", rows, tokens=torch.from_numpy(tokens))
-    report = report_of(a, b)
+    report = compare_report(compare_dumps(a, b), 5)
     row, side = report["results"][0], report["a"]
     assert (side["dtype"], side["positions"], side["vocab"]) == ("uint16", 6, 50)
     assert 0 < side["step"] <= 16 / 65535 * (1 + 1e-6)
     assert side["floor"] < -16
     assert (report["b"]["step"], report["b"]["floor"]) == (None, None)
     assert (row["precision"], row["delta_p_of"], row["flips"]) == ("float32", "next token", 0)
-    p = torch.softmax(rows.double(), -1).numpy()
-    following = tokens[0, 8:14]
-    assert row["perplexity"]["b"]["value"] == pytest.approx(
-        math.exp(-np.log(p[np.arange(6), following]).mean()), rel=1e-9
-    )
+    nll = -torch.log_softmax(rows.double(), -1)[range(6), range(8, 14)].mean()
+    assert row["perplexity"]["b"]["value"] == pytest.approx(math.exp(nll), rel=1e-9)
     assert row["tv_max"] <= math.tanh(side["step"] / 4) + 1e-6  # half a step, and what was cut off
     with pytest.raises(InputError, match="tokens differs first at index \\[0, 13\\]"):
         compare_dumps(a, saved(tmp_path, "c", rows, tokens=torch.tensor([[*range(13), 0]])))
@@ -345,7 +337,7 @@ def test_a_flip_within_the_step_is_a_near_tie(tmp_path, gap, status):
 def test_quantised_rows_are_not_taken_for_a_coarser_type(tmp_path):
     """A constant row is a bfloat16 number in every place, and is not known the less for it."""
     flat = base_file(tmp_path / "a.kld", np.zeros((3, 64), np.float32))
-    report = report_of(flat, flat)
+    report = compare_report(compare_dumps(flat, flat), 5)
     assert (report["results"][0]["precision"], report["a"]["step"]) == ("float32", 0)
     assert report["a"]["floor"] == "-inf"
 
