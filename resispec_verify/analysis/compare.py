@@ -203,9 +203,9 @@ def compare_dumps(
         A file that cannot be used, shapes, tokens or context tokens that differ (the first index is named), a
         range outside the dumps, rows that are not finite, or temperature 0: then the flips say it all.
     """
-    if not (math.isfinite(temperature) and temperature > 0):
+    if not 1e-6 <= temperature <= 1e6:
         raise InputError(
-            f"temperature must be a finite number > 0, got {temperature:g}; flips do not depend on it"
+            f"temperature must be in [1e-6, 1e6], got {temperature:g}; flips do not depend on it"
         )
     (a, one), (b, other) = read_target(path_a), read_target(path_b)
     _same_prefixes(a, b, one, other)

@@ -22,6 +22,7 @@ import numpy as np
 from resispec_verify.analysis.rounds_input import Rounds, half_ulp
 from resispec_verify.distributions import Sampling
 from resispec_verify.dumps.mapped import release
+from resispec_verify.dumps.rows import rows_of
 from resispec_verify.errors import InputError
 from resispec_verify.rules import Rule
 
@@ -114,7 +115,7 @@ class _Rows:
 def _rows(where: str, entry: Mapping[str, Any], rows: slice, sampling: Sampling) -> _Rows:
     arrays = []
     for key in ("target_logits", "draft_logits"):
-        stored = entry[key][rows]
+        stored = rows_of(entry[key], rows.start or 0, min(rows.stop, entry[key].shape[0]))
         values = stored.astype(np.float64)
         release(entry[key])
         highest = values.max(axis=-1, keepdims=True)

@@ -48,11 +48,13 @@ def _test(tally: Sequence[tuple[bool, float, float, float]]) -> dict[str, Any]:
     few, many = poisson_binomial_tails(low, count)[0], poisson_binomial_tails(high, count)[1]
     bound = np.where(_TILTS[:, None] > 0, high, low)
     gain = _TILTS[:, None] * outcome - np.log1p(bound * np.expm1(_TILTS[:, None]))
+    # One event of probability 0 refutes at any level; no tilt shows more than its own share of that.
+    impossible = bool(np.any((outcome > 0) & (high <= 0)) or np.any((outcome == 0) & (low >= 1)))
     evidence = np.logaddexp.reduce(gain.sum(axis=-1)) - math.log(len(_TILTS))
     return {
         "expected": math.fsum(value),
         "p_value": min(1.0, 2 * min(few, many)),
-        "p_value_sequential": float(np.exp(-max(0.0, evidence))),
+        "p_value_sequential": 0.0 if impossible else float(np.exp(-max(0.0, evidence))),
     }
 
 

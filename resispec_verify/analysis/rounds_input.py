@@ -1,4 +1,4 @@
-"""Rounds dumps for `replay`: checked as they are opened, logits unread."""
+"""Rounds dumps for `replay`: what the reader of rounds gives, with the sampling that `meta` states."""
 
 from __future__ import annotations
 
@@ -11,14 +11,10 @@ import ml_dtypes  # type: ignore[import]
 import numpy as np
 
 from resispec_verify.distributions import Sampling
-from resispec_verify.dumps import kind, load_mapping
-from resispec_verify.dumps.flat import FLOATS
-from resispec_verify.dumps.labels import samplings
+from resispec_verify.dumps import load_mapping, open_rounds
 from resispec_verify.errors import InputError
 
 __all__ = ["Rounds", "half_ulp", "read_rounds"]
-
-_KEYS = ("draft_tokens", "draft_logits", "target_logits", "accepted")
 
 
 @dataclass(frozen=True)
@@ -56,27 +52,39 @@ class Rounds:
 
 
 def read_rounds(path: str | os.PathLike[str]) -> Rounds:
-    """Open a rounds dump; shapes and tokens are checked, logits are not read.
+    """Open a rounds dump; everything is checked, rows that no decision reaches included, and no logits kept.
 
     Raises
     ------
     InputError
-        Not a rounds dump, or a round that does not hold together (file, round and key are named).
+        As `open_rounds`, or a sampling out of range.
     """
-    mapping = load_mapping(path)
-    found = kind(mapping)
-    if found != "rounds":
-        raise InputError(f"{path}: is a {found} dump; replay needs rounds (key rounds)")
-    rounds = mapping["rounds"]
-    if not isinstance(rounds, (list, tuple)) or not rounds:
-        raise InputError(f"{path}: rounds must be a list of at least one round, each a dict")
-    checked = [_checked(f"{path}: round {i}", entry) for i, entry in enumerate(rounds)]
-    meta = mapping.get("meta")
-    stated = samplings(path, meta, len(rounds))
-    if stated is None and isinstance(meta, Mapping) and isinstance(meta.get("temperature"), (int, float)):
-        stated = {"temperature": float(meta["temperature"])}
-    result = Rounds(str(path), checked, stated or {}, mapping.get("output_tokens"))
-    for i in range(len(rounds)):
+    dump = open_rounds(path)
+    for i in range(len(dump)):
+        dump.logits(i)
+    coins = _stored_coins(load_mapping(path).get("rounds"), len(dump))
+    entries = [
+        {
+            "target_logits": entry.target,
+            "draft_logits": entry.draft,
+            "draft_tokens": entry.draft_tokens,
+            "accepted": entry.accepted,
+            "next_token": entry.next_token,
+            "u": entry.u,
+            "u_next": None if entry.u_next is None else np.asarray([entry.u_next]),
+            # A coin logged in two bytes was rounded; float32 and wider hold what the engine drew.
+            "u_slack": half_ulp(np.ones(1), dtype)[0] if dtype.itemsize == 2 else 0.0,
+        }
+        for entry, dtype in zip(dump.rounds, coins, strict=True)
+    ]
+    stated = dump.sampling
+    if stated is None and isinstance(dump.meta, Mapping) and dump.meta.get("temperature") is not None:
+        value = dump.meta["temperature"]
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise InputError(f"{path}: meta['temperature'] must be a number, got {type(value).__name__}")
+        stated = {"temperature": float(value)}
+    result = Rounds(str(path), entries, stated or {}, dump.output_tokens)
+    for i in range(len(entries)):
         try:
             result.sampling(i, {})
         except InputError as error:
@@ -84,69 +92,12 @@ def read_rounds(path: str | os.PathLike[str]) -> Rounds:
     return result
 
 
-def _checked(where: str, entry: Any) -> dict[str, Any]:
-    """The round with plain integers and float64 coins."""
-    if not isinstance(entry, Mapping):
-        raise InputError(f"{where} is a {type(entry).__name__}, not a dict with {', '.join(_KEYS)}")
-    missing = [key for key in _KEYS if key not in entry]
-    if missing:
-        raise InputError(f"{where} has no {missing[0]}; a round needs {', '.join(_KEYS)}")
-    target, draft = (_matrix(where, key, entry[key]) for key in ("target_logits", "draft_logits"))
-    g, vocab = draft.shape
-    if target.shape != (g + 1, vocab):
-        raise InputError(f"{where}: draft_logits is {[g, vocab]}, so target_logits must be {[g + 1, vocab]}, "
-                         f"one row more; it is {list(target.shape)}")  # fmt: skip
-    result: dict[str, Any] = {"target_logits": target, "draft_logits": draft}
-    result["draft_tokens"] = _integers(where, "draft_tokens", entry["draft_tokens"], g, vocab - 1)
-    result["accepted"] = int(_integers(where, "accepted", entry["accepted"], 1, g)[0])
-    token = entry.get("next_token")
-    result["next_token"] = (
-        None if token is None else int(_integers(where, "next_token", token, 1, vocab - 1)[0])
-    )
-    for key, count in (("u", g), ("u_next", 1)):
-        stored = entry.get(key)
-        result[key] = None if stored is None else _uniforms(where, key, stored, count)
-    # A coin logged in two bytes was rounded; float32 and wider hold what the engine drew.
-    coins = np.asarray(entry.get("u"))
-    result["u_slack"] = half_ulp(np.ones(1), coins.dtype)[0] if coins.dtype.itemsize == 2 else 0.0
-    return result
-
-
-def _matrix(where: str, key: str, value: Any) -> np.ndarray:
-    if not isinstance(value, np.ndarray) or value.ndim != 2 or value.dtype.newbyteorder("=") not in FLOATS:
-        shown = (
-            f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
-        )
-        raise InputError(f"{where}: {key} must be a floating-point matrix of logits, got {shown}")
-    if value.shape[1] == 0:
-        raise InputError(f"{where}: {key} has no tokens; record at least one")
-    return value
-
-
-def _integers(where: str, key: str, value: Any, count: int, most: int) -> np.ndarray:
-    try:
-        array = np.asarray(value).reshape(-1)
-    except ValueError:  # rows of different lengths
-        array = np.empty(0, object)
-    if (array.dtype.kind not in "iu" and array.size) or len(array) != count:
-        raise InputError(f"{where}: {key} must be {count} integer(s), got {array.dtype} {list(array.shape)}")
-    bad = (array < 0) | (array > most)
-    if bad.any():
-        raise InputError(f"{where}: {key} holds {array[bad][0]}, outside 0..{most}")
-    return array.astype(np.int64)
-
-
-def _uniforms(where: str, key: str, value: Any, count: int) -> np.ndarray:
-    try:
-        array = np.asarray(value).reshape(-1)
-    except ValueError:  # rows of different lengths
-        array = np.empty(0, object)
-    if array.dtype.kind in "cOSUMm":
-        raise InputError(f"{where}: {key} must be {count} number(s) in [0, 1], got {array.dtype}")
-    array = array.astype(np.float64)
-    if len(array) != count or not ((array >= 0) & (array <= 1)).all():
-        raise InputError(f"{where}: {key} must be {count} number(s) in [0, 1]")
-    return array
+def _stored_coins(rounds: Any, count: int) -> list[np.dtype]:
+    """The type in which each round's uniforms are stored; float64 where that cannot be told."""
+    if not isinstance(rounds, (list, tuple)) or len(rounds) != count:
+        return [np.dtype(np.float64)] * count
+    stored = [entry.get("u") if isinstance(entry, Mapping) else None for entry in rounds]
+    return [u.dtype if isinstance(u, np.ndarray) else np.dtype(np.float64) for u in stored]
 
 
 def half_ulp(values: np.ndarray, dtype: Any) -> np.ndarray:

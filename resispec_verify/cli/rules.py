@@ -51,6 +51,8 @@ def rules(
     check_writable(json)
     given = {"vocab": vocab, "candidates": candidates, "seed": seed, "budget": budget}
     if attack is not None:
+        if seed is not None and seed < 0:
+            raise InputError(f"--seed must not be negative, got {seed}")
         settings = ATTACK_DEFAULTS | {key: value for key, value in given.items() if value is not None}
         return _attack(attack, settings, json)
     if unused := [key for key, value in given.items() if value is not None]:

@@ -60,11 +60,11 @@ def check_interface(rule: Any, where: str) -> Rule:
         return rule
     try:
         return kind()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"{where}: {kind.__name__}() failed: {_told(error)}") from None
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
@@ -151,7 +151,7 @@ class CheckedRule(Rule):
             return run()
         except InputError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a rule that exits would make the run look like a success
             raise self._error(f"{name} raised {_told(error)}") from None
 
     def _state(self, call: str, state: Any, shape: tuple[int, ...], number: int, like: Any) -> State:

@@ -109,7 +109,7 @@ def test_one_bad_file_among_rounds(cli, wrong, tmp_path):
     assert len(done.json["results"]) == 1
     errors = [line for line in done.err.splitlines() if line.startswith("resispec-verify: error")]
     assert len(errors) == 2
-    assert "flat.pt: is a flat dump; replay needs rounds" in errors[0]
+    assert "flat.pt: is a flat dump, and one of rounds" in errors[0]
     assert "given twice" in errors[1]
 
 

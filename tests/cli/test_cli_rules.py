@@ -216,3 +216,21 @@ def test_what_a_rule_cannot_do_is_refused(arguments, words, cli):
     result = cli("kl", *PAIR, *arguments)
     assert result.status == 2
     assert_one_line(result.err, *words)
+
+
+def test_a_rule_that_exits_is_no_success(cli, tmp_path):
+    """SystemExit(0) inside a rule would end the run with the status of one whose demands are met."""
+    path = tmp_path / "exits.py"
+    path.write_text(
+        "from resispec_verify.rules import SpecInfer\n"
+        "class Exits(SpecInfer):\n"
+        "    name = 'exits'\n"
+        "    def accept(self, state):\n"
+        "        raise SystemExit(0)\n"
+    )
+    done = cli(
+        "kl", "--target", "0.5,0.5", "--draft", "0.5,0.5", "--rule", f"{path}:Exits", "--require-exact"
+    )
+    assert done.status == 2
+    assert done.err.count("\n") == 1
+    assert "SystemExit" in done.err

@@ -18,7 +18,7 @@ from resispec_verify.rules import RULES, make_rule
 
 EPS = np.finfo(np.float64).eps
 # The quadrature for three and more candidates is good to 1e-14 a value of f; the oracle is exact.
-QUADRATURE = 1e-12
+QUADRATURE = 1e-12 + 1e-13  # what the limit is rounded up by, and the sums
 WORKED = ("0.3,0.4,0.3", "0.6,0.3,0.1")
 
 
@@ -116,3 +116,20 @@ def test_bad_input_is_one_line_and_two(arguments, capsys):
     shown = capsys.readouterr()
     assert shown.err.startswith("resispec-verify: error: ")
     assert shown.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "n"),
+    [
+        (("1/4", "1/4", "1/2"), ("1/10000000000000", "1/10000000000000", "4999999999999/5000000000000"), 3),
+        (("9999999999/10000000000", "1/10000000000"), ("1/10000000000", "9999999999/10000000000"), 2),
+    ],
+)
+def test_a_peaked_draft_gives_no_false_proof(target, draft, n):
+    """All tokens are drawn, so the limit is 1: a limit below it would call an exact rule impossible."""
+    pair = [[Fraction(v) for v in law] for law in (target, draft)]
+    assert limit_without_replacement(*pair, n) == 1
+    assert without_replacement_limit(*map(rows, pair), n)[0] == 1.0
+    found = {}
+    add_limits(found, (make_rule("sequoia"),), Pair(*map(rows, pair)), n, positions=np.array([0]))
+    assert not next(iter(found.values())).above()

@@ -366,7 +366,7 @@ def test_repeated_coins_and_foreign_outputs_are_told(tmp_path):
 def test_rounds_may_differ_in_length_and_be_empty(tmp_path):
     empty = {"target_logits": logs([P]), "draft_logits": torch.zeros(0, 3), "accepted": 0, "next_token": 1,
              "draft_tokens": torch.zeros(0, dtype=torch.int64), "u": torch.zeros(0)}  # fmt: skip
-    row, result = run(tmp_path, empty, one([P, P], [Q, Q], [0, 1], 1, [0.1, 1.0]))
+    row, result = run(tmp_path, empty, one([P, P], [Q, Q], [1, 0], 1, [0.1, 0.99]))
     assert (row["rounds"], row["decisions"], row["agree"], row["next_tokens"]) == (2, 2, 2, 1)
     assert result.checks[0].kind == "bonus"
 
@@ -377,24 +377,24 @@ BASE = one([P], [Q], [0], 1, [0.5])
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"draft_tokens": None}, "draft_tokens must be 1 integer"),
-        ({"draft_tokens": torch.tensor([3])}, "holds 3, outside 0..2"),
-        ({"draft_tokens": [[1], [2, 3]]}, "draft_tokens must be 1 integer"),
-        ({"accepted": 2}, "accepted holds 2, outside 0..1"),
-        ({"accepted": 0.5}, "accepted must be 1 integer"),
-        ({"next_token": -1}, "next_token holds -1"),
-        ({"u": torch.tensor([1.5])}, "u must be 1 number(s) in [0, 1]"),
-        ({"u": torch.tensor([math.nan])}, "u must be"),
-        ({"u": "no"}, "u must be"),
-        ({"u": torch.tensor([0.5j])}, "u must be"),
-        ({"u": [[1], [2, 3]]}, "u must be"),
-        ({"u": torch.zeros(2)}, "u must be"),
-        ({"u_next": 2.0}, "u_next must be"),
-        ({"target_logits": logs([P])}, "target_logits must be [2, 3], one row more"),
-        ({"draft_logits": torch.tensor([[1, 2, 3]])}, "floating-point matrix"),
+        ({"draft_tokens": None}, "draft_tokens is a NoneType"),
+        ({"draft_tokens": torch.tensor([3])}, "draft_tokens: 3 at 0 is outside 0..2"),
+        ({"draft_tokens": [[1], [2, 3]]}, "draft_tokens is a list"),
+        ({"accepted": 2}, "accepted is 2, outside 0..1"),
+        ({"accepted": 0.5}, "accepted is a float"),
+        ({"next_token": -1}, "next_token is -1"),
+        ({"u": torch.tensor([1.5])}, "u: 1.5 at 0 is outside [0, 1)"),
+        ({"u": torch.tensor([math.nan])}, "u: nan at 0"),
+        ({"u": "no"}, "u is a str"),
+        ({"u": torch.tensor([0.5j])}, "u is complex64"),
+        ({"u": [[1], [2, 3]]}, "u is a list"),
+        ({"u": torch.zeros(2)}, "u is [2], but must be [1]"),
+        ({"u_next": 2.0}, "u_next: 2 at 0"),
+        ({"target_logits": logs([P])}, "the target needs one row more than the draft"),
+        ({"draft_logits": torch.tensor([[1, 2, 3]])}, "integers are not logits"),
         ({"draft_logits": torch.zeros(1, 0), "target_logits": torch.zeros(2, 0)}, "no tokens"),
-        ({"target_logits": logs([P, [1, 1, math.inf]]).flip(0)}, "target_logits, row 0 has NaN or +inf"),
-        ({"draft_logits": logs([[0.0, 0.0, 0.0]])}, "draft_logits, row 0 has NaN or +inf, or only -inf"),
+        ({"target_logits": logs([P, [1, 1, math.inf]]).flip(0)}, "target_logits has +inf at row 0, token 2"),
+        ({"draft_logits": logs([[0.0, 0.0, 0.0]])}, "draft_logits at row 0 is -inf for every token"),
     ],
 )
 def test_a_round_that_does_not_hold_together_is_named(tmp_path, change, words):
@@ -417,3 +417,12 @@ def test_other_dumps_are_refused(tmp_path):
         with pytest.raises(InputError, match="dump") as caught:
             read_rounds(path)
         assert words in str(caught.value)
+
+
+def test_an_impossible_acceptance_is_refuted_without_the_coins(tmp_path):
+    """A token of target probability 0 was accepted: one such event refutes the rates at any level."""
+    never = one([[0.0, 0.5, 0.5]], [Q], [0], 1, [0.5])
+    never.pop("u")
+    row, _ = run(tmp_path, never)
+    assert row["statistics"]["verdict"] == "rejected"
+    assert row["acceptance_by_position"][0]["p_value_sequential"] == 0.0
