@@ -221,7 +221,8 @@ def test_the_limit_on_the_worked_pair():
 def test_the_limit_at_its_ends(n):
     p = rows(0.5, 0.25, 0.25, 0.0)
     assert float(transport_limit(p, p, n)[0]) == 1.0
-    assert float(transport_limit(p, rows(0.0, 0.0, 0.0, 1.0), n)[0]) == 0.0
+    # Rounded up, by at most V eps: acceptance above the limit is called proof.
+    assert 0.0 <= float(transport_limit(p, rows(0.0, 0.0, 0.0, 1.0), n)[0]) <= 4 * np.finfo(np.float64).eps
 
 
 def test_the_limit_of_a_batch_and_of_one_token():
