@@ -19,8 +19,9 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
         capsys.readouterr()
         status = main([str(argument) for argument in arguments])
         out, err = capsys.readouterr()
-        # On a machine that has not compiled the kernels yet any run may say so; that is no part of the answer.
-        lines = [line for line in err.splitlines(keepends=True) if "compiling the path kernels" not in line]
+        # Where the kernels have not been compiled yet any run may say so; that is no part of the answer.
+        note = "compiling the path kernels"
+        lines = [line for line in err.splitlines(keepends=True) if note not in line]
         return Result(status, out, "".join(lines))
 
     return run
