@@ -3,6 +3,8 @@
 Each function here computes what its namesake in `residuals`, `divergences` or `evidence` computes with whole
 arrays, without the temporaries. Sums run over blocks of 128 and then over the blocks, pairwise, so one term
 passes through at most ``128 + log2(V / 128)`` additions; `reassoc` lets a block be added in vector registers.
+Large outputs are allocated by NumPy, which asks for huge pages; compiled code does not, and first touching
+its pages would take most of the time.
 """
 
 from __future__ import annotations
@@ -60,23 +62,25 @@ def _add_up(values):
 
 
 @jit()
-def accept_ratio(current, draft):
-    """See `residuals.accept_ratio`."""
+def _accept_ratio(current, draft, out):
     zero, one = current.dtype.type(0), current.dtype.type(1)
-    out = np.empty_like(current)
     for b in range(current.shape[0]):
         for x in range(current.shape[1]):
             R, q = current[b, x], draft[b, x]
             out[b, x] = R / q if q > R else (one if R > 0 else zero)
+
+
+def accept_ratio(current: Any, draft: Any) -> Any:
+    """See `residuals.accept_ratio`."""
+    out = np.empty_like(current)
+    _accept_ratio(current, draft, out)
     return out
 
 
 @jit(fastmath=_REORDER)
-def subtract(current, draft):
-    """See `residuals.standard_residual`."""
+def _subtract(current, draft, out):
     zero = current.dtype.type(0)
     rows, vocab = current.shape
-    out = np.empty_like(current)
     blocks = (vocab + _BLOCK - 1) // _BLOCK
     partial = np.empty(blocks, current.dtype)
     for b in range(rows):
@@ -90,6 +94,12 @@ def subtract(current, draft):
         mass = _add_up(partial)
         for x in range(vocab):
             out[b, x] = out[b, x] / mass if mass > 0 else current[b, x]
+
+
+def subtract(current: Any, draft: Any) -> Any:
+    """See `residuals.standard_residual`."""
+    out = np.empty_like(current)
+    _subtract(current, draft, out)
     return out
 
 
@@ -117,16 +127,12 @@ def accumulate(placed, law, accept, weight):
 
 
 @jit(fastmath=_REORDER)
-def split(total, k, current, weight):
-    """One round of the path identity: add ``weight min(k, R)`` to ``total`` in place.
-
-    Returns the weight and the current target of the next round.
-    """
+def _split(total, k, current, weight, rest):
     zero = current.dtype.type(0)
     rows, vocab = current.shape
     blocks = (vocab + _BLOCK - 1) // _BLOCK
     partial = np.empty(blocks, current.dtype)
-    rest, after = np.empty_like(current), np.empty_like(weight)
+    after = np.empty_like(weight)
     for b in range(rows):
         w = weight[b, 0]
         for i in range(blocks):
@@ -141,17 +147,24 @@ def split(total, k, current, weight):
         after[b, 0] = w * mass
         for x in range(vocab):
             rest[b, x] = rest[b, x] / mass if mass > 0 else current[b, x]
-    return after, rest
+    return after
+
+
+def split(total: Any, k: Any, current: Any, weight: Any) -> tuple[Any, Any]:
+    """One round of the path identity: add ``weight min(k, R)`` to ``total`` in place.
+
+    Returns the weight and the current target of the next round.
+    """
+    rest = np.empty_like(current)
+    return _split(total, k, current, weight, rest), rest
 
 
 @jit(fastmath=_REORDER)
-def proportional_k(current, draft, tokens):
-    """GetProxy's k for one token a row: proportional redistribution, local budget, hole excluded."""
+def _proportional_k(current, draft, tokens, k):
     zero, one = current.dtype.type(0), current.dtype.type(1)
     rows, vocab = current.shape
     blocks = (vocab + _BLOCK - 1) // _BLOCK
     clipped_partial, whole_partial = np.empty(blocks, current.dtype), np.empty(blocks, current.dtype)
-    k = np.empty_like(current)
     for b in range(rows):
         x0 = tokens[b]
         if x0 < 0 or x0 >= vocab:
@@ -178,6 +191,12 @@ def proportional_k(current, draft, tokens):
             r = min(Z * draft[b, x], current[b, x])
             k[b, x] = current[b, x] - (r + share * (current[b, x] - r))
         k[b, x0] = q0
+
+
+def proportional_k(current: Any, draft: Any, tokens: Any) -> Any:
+    """GetProxy's k for one token a row: proportional redistribution, local budget, hole excluded."""
+    k = np.empty_like(current)
+    _proportional_k(current, draft, tokens, k)
     return k
 
 
