@@ -34,7 +34,8 @@ class OptimalSequential(Rule):
     Attributes
     ----------
     find_levels : callable
-        ``(target, draft, n) -> T (..., n + 1)``; replaceable, since levels never cost exactness.
+        Maps target, draft and n to the levels ``T``, shape ``(..., n + 1)``; replaceable, since levels never
+        cost exactness.
     """
 
     find_levels: Callable[[Any, Any, int], Any] = levels

@@ -20,7 +20,7 @@ from resispec_verify.samplers import verify_optimal_sequential, verify_specinfer
 
 EPS = np.finfo(np.float64).eps
 WORKED = np.array([[0.3, 0.4, 0.3]]), np.array([[0.6, 0.3, 0.1]])
-# exactness.md's table: levels T_1.., accepted mass by candidate.
+# Worked values: levels T_1.., accepted mass by candidate, for p = (3, 4, 3)/10, q = (6, 3, 1)/10.
 TABLE = {
     2: (("12/7", "5/7", "0"), ("2/7", "41/70")),
     3: (("87/35", "52/35", "41/70", "0"), ("1/10", "11/35", "187/350")),
