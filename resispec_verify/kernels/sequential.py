@@ -94,7 +94,7 @@ def _settled(T: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def levels(target: Any, draft: Any, candidates: int) -> Any:
-    """Levels ``T_1 >= ... >= T_{n+1} = 0`` of the optimal sequential rule.
+    """Levels of the optimal sequential rule, descending from ``T_1`` to ``T_{n+1} = 0``.
 
     Parameters
     ----------

@@ -53,7 +53,7 @@ class OptimalSequential(Rule):
         return State(target, draft, 0, {"target": target, "levels": T, "weight": weight})
 
     def accept(self, state: State) -> Any:
-        """``(min(p, T_k q) - min(p, T_{k+1} q)) / (W_k q)`` with ``W_k`` the mass of the residual."""
+        """What round k takes of the target, ``min(p, T_k q) - min(p, T_{k+1} q)``, over ``W_k q``."""
         xp = array_namespace(state.draft)
         p, q, k = state.extra["target"], state.draft, state.round
         upper, lower = (state.extra["levels"][..., i, None] for i in (k, k + 1))
@@ -63,7 +63,7 @@ class OptimalSequential(Rule):
         return xp.where(q > 0, ratio, xp.astype(p > 0, p.dtype))
 
     def reject(self, state: State, tokens: Any) -> State:
-        """``r_k / |r_k|``, whatever was rejected."""
+        """The reserved mass ``r_k``, normalised, whatever was rejected."""
         xp = array_namespace(state.draft)
         p, q, k = state.extra["target"], state.draft, state.round + 1
         first, level = (state.extra["levels"][..., i, None] for i in (0, k))
