@@ -252,8 +252,8 @@ def _append(row: Row, marginals: Marginals, target: Any, batch: list[int], limit
     # Divergences are summed in float64 whatever the working precision of the rounds.
     placed, goal = _double(marginals.placed), _double(target)
     gap, rounding = host(marginals.gap), host(marginals.rounding)
-    tv_low, tv_high = (host(v) for v in tv_interval(marginals, target))
     if gap.any():
+        tv_low, tv_high = (host(v) for v in tv_interval(marginals, target))
         allowed = (
             goal > 0 if row.rule.stays_in_support else xp.ones(goal.shape, dtype=xp.bool, device=goal.device)
         )

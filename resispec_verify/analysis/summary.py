@@ -8,7 +8,7 @@ from typing import Any
 
 from resispec_verify.analysis.marginals import Row, label
 from resispec_verify.rules import ResiSpec
-from resispec_verify.verdict import Verdict
+from resispec_verify.verdict import Tier, Verdict
 
 __all__ = ["SCHEMA", "exit_status", "kl_report", "summarize"]
 
@@ -78,7 +78,7 @@ def _operational_details(row: Row) -> dict[str, Any]:
     off = max(range(len(row.off_support)), key=row.off_support.__getitem__)
     silent = max(range(len(row.never_emitted)), key=row.never_emitted.__getitem__)
     return {
-        "tier": "certified",
+        "tier": Tier.CERTIFIED.value,
         "rounding_max": max(row.rounding),
         "verdict_counts": {v.value: row.verdict.count(v) for v in Verdict},
         "positions_over_budget": sum(row.exhausted),

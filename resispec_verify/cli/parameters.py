@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from resispec_verify.errors import InputError
 
-__all__ = ["Count", "File", "Files", "Flag", "Names", "Number", "Numbers", "Text", "named"]
+__all__ = ["Count", "File", "Files", "Flag", "Names", "Number", "Numbers", "Text"]
 
 
 def _whole(kind: type, tokens: Any) -> int:
@@ -47,11 +47,6 @@ Names = Annotated[list[str], Parameter(negative=())]
 File = Annotated[Path, Parameter(allow_leading_hyphen=True)]
 Files = Annotated[list[Path], Parameter(consume_multiple=True, negative=())]
 Flag = Annotated[bool, Parameter(negative=())]
-
-
-def named(option: str, error: InputError) -> InputError:
-    """The error with the option it is about in front."""
-    return InputError(f"{option}: {error}")
 
 
 def utf8_or_escaped() -> None:

@@ -7,13 +7,12 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from resispec_verify.cli.output import check_writable, print_lines, table_console, write_json
+from resispec_verify.cli.output import check_writable, print_lines, progress, table_console, write_json
 from resispec_verify.cli.parameters import Count, File, Number, Text
 from resispec_verify.errors import InputError
 
@@ -106,7 +105,7 @@ def record(
     check_prompts(opened.target, opened.draft, tokens, job.more)
     _announce(job, len(tokens), opened.target.vocab, dtype, out)
     begun = time.perf_counter()
-    with _progress(out.name, len(tokens) * job.units) as advance:
+    with progress(out.name, len(tokens) * job.units) as advance:
         job.run(out, opened.target, opened.draft, tokens, settings=settings, advance=advance)
     result = {
         "path": str(out),
@@ -280,18 +279,3 @@ def _size(count: int) -> str:
         if count >= scale:
             return f"{count / scale:.1f} {unit}"
     return f"{count} bytes"
-
-
-@contextmanager
-def _progress(name: str, total: int) -> Iterator[Any]:
-    """A progress bar on standard error, only on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(escape(name), total=total)
-        yield lambda done: bar.advance(task, done)

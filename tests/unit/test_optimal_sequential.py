@@ -127,3 +127,14 @@ def test_sampler_without_candidates_draws_from_the_target():
     )
     assert tokens.tolist() == [0, 1]
     assert accepted.tolist() == [0, 0]
+
+
+def test_levels_outside_the_band_are_found_inexact():
+    """The twin that must fail: a step of 3/2 is longer than W_1 = 1, and the rule is no longer exact."""
+
+    def too_long(target, draft, count):
+        return np.array([[1.5, 0.0]])
+
+    p, q = WORKED
+    found = operational_marginals(OptimalSequential(find_levels=too_long), p, q, 1)
+    assert tv_interval(found, p)[0][0] > found.rounding[0]
