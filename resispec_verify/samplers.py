@@ -1,6 +1,7 @@
 """Reference samplers: verification rules as programs to drop into a decoder (NumPy, torch; batched).
 
-Written once against the array API, without a Python loop over rows. They take the candidates and the uniform
+Written once against the array API, without a Python loop over rows; only `verify_optimal_joint` lays out its
+rows one after the other, on the CPU. They take the candidates and the uniform
 numbers, so that the caller owns all randomness.
 """
 
@@ -8,13 +9,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.backends import to_numpy
+from resispec_verify.kernels.layouts import best_layout, places, race_law
 from resispec_verify.kernels.probabilities import at
 from resispec_verify.kernels.residuals import accept_ratio, standard_residual
 from resispec_verify.kernels.sequential import levels
 
-__all__ = ["Verified", "verify_optimal_sequential", "verify_specinfer"]
+__all__ = ["Verified", "verify_optimal_joint", "verify_optimal_sequential", "verify_specinfer"]
 
 
 class Verified(NamedTuple):
@@ -57,6 +61,40 @@ def verify_optimal_sequential(target: Any, draft: Any, candidates: Any, uniforms
     p, q = at(target, candidates), at(draft, candidates)
     mass = xp.minimum(p, T[:, :-1] * q) - xp.minimum(p, T[:, 1:] * q)
     return _emit(uniforms[:, :n] * weight * q < mass, candidates, rest, target, uniforms[:, n])
+
+
+def verify_optimal_joint(target: Any, draft: Any, candidates: Any, uniforms: Any) -> Verified:
+    """Optimal joint verification of n candidates a row; exact, and the most accepting exact rule there is.
+
+    Parameters
+    ----------
+    target, draft, candidates
+        As for `verify_optimal_sequential`.
+    uniforms : array (B, n + 2)
+        Independent, in [0, 1): a place for each candidate, the test of the winner, and the draw when it is
+        rejected.
+
+    Returns
+    -------
+    Verified
+    """
+    xp = array_namespace(target, draft, candidates, uniforms)
+    n = candidates.shape[-1]
+    if n == 0:
+        nothing = xp.zeros((target.shape[0], 0), dtype=xp.bool, device=target.device)
+        return _emit(nothing, candidates, target, target, uniforms[:, 1])
+    winners, laws = [], []
+    for p, q, x, u in zip(*(to_numpy(a) for a in (target, draft, candidates, uniforms)), strict=True):
+        p, q = p.astype(np.float64), q.astype(np.float64)
+        layout = best_layout(p, q, n)
+        winners.append(np.argmin(places(layout, x, u[:n])))
+        laws.append(race_law(layout, q, q, n))
+    m = xp.asarray(np.asarray(laws), dtype=target.dtype, device=target.device)
+    winner = xp.asarray(np.asarray(winners), device=target.device)[:, None]
+    won = xp.arange(n, device=target.device)[None, :] == winner
+    token = xp.take_along_axis(candidates, winner, axis=-1)
+    accept = won & (uniforms[:, n : n + 1] * at(m, token) < at(target, token))
+    return _emit(accept, candidates, xp.clip(target - m, 0.0, None), target, uniforms[:, n + 1])
 
 
 def verify_specinfer(target: Any, draft: Any, candidates: Any, uniforms: Any) -> Verified:

@@ -100,10 +100,9 @@ CATALOGUE: dict[str, About] = {
     "block": About("Block verification (Sun et al. 2024), Algorithm 2"),
     "resispec": About(),
     "optimal-sequential": About("Optimal sequential verification (this project)"),
-    "optimal-joint": About(
-        "Optimal transport (Khisti et al. 2024; Hu et al. 2025)",
-        unmeasured="the oracle has no transcription of it",
-    ),
+    "optimal-joint": About(),
+    "optimal-siblings": About(options={"values": (3, 2, 1)}),
+    "optimal-without-replacement": About(),
     "csd": About(
         "CSD (arXiv 2604.13634)", claims_exact=False, unmeasured="the formula of its gate is in no source"
     ),

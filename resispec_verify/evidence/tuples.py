@@ -10,7 +10,7 @@ from array_api_compat import array_namespace
 from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.marginal import Marginals, rounding_bound, summation_error
-from resispec_verify.rules.proposals import Proposal
+from resispec_verify.rules.proposals import Iid, Proposal
 from resispec_verify.rules.tuples import TupleRule
 
 __all__ = ["all_tuples", "tuple_marginals"]
@@ -33,8 +33,18 @@ def tuple_marginals(
     like = {"dtype": target.dtype, "device": target.device}
     placed, acceptance, evaluated = [], [], []
     for i in range(target.shape[0]):
-        tokens, weights = all_tuples(proposal, drawn_from[i, :], candidates)
         state = rule.start(target[i, :], draft[i, :], candidates)
+        if isinstance(proposal, Iid):
+            law = rule.emitted_law(state, drawn_from[i, :], candidates)
+            if law is not None:
+                mass = to_numpy(law).astype(np.float64)
+                total = float(mass.sum())
+                rest = max(float(to_numpy(drawn_from[i, :]).sum()) - total, 0.0)
+                placed.append(mass + rest * to_numpy(rule.final(state)).astype(np.float64))
+                acceptance.append(np.full(candidates, total / candidates))
+                evaluated.append(len(mass))
+                continue
+        tokens, weights = all_tuples(proposal, drawn_from[i, :], candidates)
         given = rule.emitted(state, xp.asarray(tokens, device=target.device))
         emitted = weights[:, None] * to_numpy(given).astype(np.float64)
         mass = np.zeros(target.shape[1])

@@ -18,13 +18,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, is_numpy_array
+from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 from numpy.typing import NDArray
 
 from resispec_verify.kernels.jit import jit
 from resispec_verify.kernels.ratio_order import RatioOrder, rank_below, ratio_order
 
-__all__ = ["levels", "levels_of", "overlap"]
+__all__ = ["levels", "levels_by_reductions", "levels_of", "overlap"]
 
 # Newton steps on a concave piecewise linear function end on the exact segment; bisection halves what is left
 # where they leave the bracket. Far more than either ever took.
@@ -109,12 +109,12 @@ def levels(target: Any, draft: Any, candidates: int) -> Any:
         In float64; ``T_1`` is the expected number of candidates looked at.
     """
     xp = array_namespace(target, draft)
-    if not is_numpy_array(target):
-        return _levels_by_reductions(target, draft, candidates)
+    if not (is_numpy_array(target) or (is_torch_array(target) and target.device.type == "cpu")):
+        return levels_by_reductions(target, draft, candidates)
     vocab = target.shape[-1]
-    rows = zip(target.reshape(-1, vocab), draft.reshape(-1, vocab), strict=True)
-    found = [levels_of(ratio_order(p, q), candidates) for p, q in rows]
-    return xp.reshape(xp.asarray(found), (*target.shape[:-1], candidates + 1))
+    rows = zip(*(np.asarray(a, np.float64).reshape(-1, vocab) for a in (target, draft)), strict=True)
+    found = np.asarray([levels_of(ratio_order(p, q), candidates) for p, q in rows])
+    return xp.asarray(found.reshape(*target.shape[:-1], candidates + 1))
 
 
 def overlap(target: Any, draft: Any, t: Any) -> Any:
@@ -123,33 +123,34 @@ def overlap(target: Any, draft: Any, t: Any) -> Any:
     return xp.sum(xp.minimum(target, t[..., None] * draft), axis=-1)
 
 
-def _levels_by_reductions(target: Any, draft: Any, candidates: int) -> Any:
-    """The same without a sort: every phi is one reduction over the vocabulary, all rows at once."""
+def levels_by_reductions(target: Any, draft: Any, candidates: int) -> Any:
+    """The same without a sort: every phi is one reduction over the vocabulary, all rows at once.
+
+    What `levels` does where arrays live on a device.
+    """
     xp = array_namespace(target, draft)
     p, q = xp.astype(target, xp.float64, copy=False), xp.astype(draft, xp.float64, copy=False)
     shape = target.shape[:-1]
+    # An end this far below 0 costs that much acceptance, as much as rounding does. The search aims at its middle.
+    enough = 4 * candidates * p.shape[-1] * _EPS
     low = xp.ones(shape, dtype=xp.float64, device=p.device)
     high = low * candidates
     t = 0.5 * (low + high)
-    T = [t] * (candidates + 1)
-    for _ in range(_MOST_STEPS if candidates > 1 else 1):
+    for _ in range(_MOST_STEPS):
         T, slope = _unroll(p, q, t, candidates)
         end = T[-1]
-        high, low = xp.where(end >= 0, t, high), xp.where(end < 0, t, low)
-        new = xp.where(slope > 0, t - end / xp.where(slope > 0, slope, 1.0), low)
-        new = xp.where((new > low) & (new < high), new, 0.5 * (low + high))
-        if bool(xp.all((end == 0) | (new == t) | (new <= low) | (new >= high))):
+        found = (end <= 0) & (end >= -enough)
+        high, low = xp.where(end > 0, t, high), xp.where(end <= 0, t, low)
+        new = t - (end + 0.5 * enough) / xp.where(slope > 0, slope, 1.0)
+        new = xp.where((slope > 0) & (new > low) & (new < high), new, 0.5 * (low + high))
+        if bool(xp.all(found | (new <= low) | (new >= high))):
             break
-        t = xp.where(end == 0, t, new)
-    step = 2.0**-50 * t
-    while bool(xp.any((T[-1] > 0) & (t > 1))):
-        t = xp.where(T[-1] > 0, xp.clip(t - step, 1.0, None), t)
-        step = 2.0 * step
-        T, _ = _unroll(p, q, t, candidates)
+        t = xp.where(found, t, new)
+    T, _ = _unroll(p, q, low, candidates)
     settled = [xp.clip(T[0], 0.0, None)]
     for k in range(1, candidates):
         settled.append(xp.minimum(xp.clip(T[k], 0.0, None), settled[-1]))
-    return xp.stack([*settled[:candidates], xp.zeros_like(t)], axis=-1)
+    return xp.stack([*settled[:candidates], xp.zeros_like(low)], axis=-1)
 
 
 def _unroll(p: Any, q: Any, t: Any, n: int) -> tuple[list[Any], Any]:

@@ -11,6 +11,7 @@ from .candidate_limits import (
     limit_without_replacement,
     probability_inside,
 )
+from .distinct import sequential_optimum_by_histories
 from .engine import (
     Result,
     State,
@@ -23,6 +24,7 @@ from .engine import (
 from .hub import spechub
 from .identity import PathIdentity, path_identity
 from .iid_rules import k_seq_rho
+from .joint import best_pieces
 from .laws import Law, as_law, normalise, total_variation
 from .limits import (
     limit_by_prefixes,
@@ -42,6 +44,7 @@ from .paths import PATH_RULES, block_law, complete, memoryless, rotating, sequen
 from .proposals import PROPOSALS, fixed, hub_pairs, shuffled
 from .proxy import Proxy, get_proxy
 from .sequential import sequential_limit, sequential_times
+from .siblings import masses_by_program
 
 __all__ = [
     "MARGINALS",
@@ -55,6 +58,7 @@ __all__ = [
     "Transcription",
     "accept_ratio",
     "as_law",
+    "best_pieces",
     "block_law",
     "complete",
     "enumerate_joint",
@@ -72,6 +76,7 @@ __all__ = [
     "limit_pairs",
     "limit_without_replacement",
     "marginal",
+    "masses_by_program",
     "memoryless",
     "normalise",
     "path_identity",
@@ -82,6 +87,7 @@ __all__ = [
     "sequence_law",
     "sequential_limit",
     "sequential_limit_by_program",
+    "sequential_optimum_by_histories",
     "sequential_times",
     "shuffled",
     "spechub",

@@ -8,9 +8,11 @@ from fractions import Fraction
 from typing import Any
 
 from .basic import accept_ratio, positive_part_residual, resispec, specinfer
+from .distinct import optimal_without_replacement
 from .engine import Joint, Result, Transcription, TupleLaw, enumerate_joint, enumerate_rule
 from .hub import spechub
 from .iid_rules import easd, k_seq, skip_duplicates
+from .joint import optimal_joint
 from .laws import as_law
 from .proposals import PROPOSALS
 from .sequential import optimal_sequential
@@ -23,6 +25,7 @@ from .sibling_rules import (
     sglang,
     token_match,
 )
+from .siblings import optimal_siblings
 
 __all__ = [
     "MARGINALS",
@@ -84,6 +87,11 @@ MARGINALS: dict[str, Entry] = {
     "llama-cpp": Entry(llama_cpp, "fixed"),
     "resispec": Entry(resispec),
     "optimal-sequential": Entry(optimal_sequential, counted=True),
+    "optimal-joint": Entry(optimal_joint, counted=True),
+    "optimal-siblings": Entry(optimal_siblings, counted=True),
+    "optimal-without-replacement": Entry(
+        optimal_without_replacement, "without-replacement", most=2, counted=True
+    ),
     "easd": Entry(easd, most=1),
     "sequoia+resispec": Entry(sequoia_resispec, "without-replacement"),
     "eagle+resispec": Entry(eagle_resispec, "fixed"),
@@ -130,7 +138,8 @@ def marginal(
     **options
         The rule's own: `redistribution`, `budget` and `hole` of `get_proxy` for the rules with ResiSpec's
         residual, `rho` for "k-seq", `threshold_single` and `threshold_acc` for "sglang", `times` for
-        "optimal-sequential", and those of `easd`.
+        "optimal-sequential", `pieces` for "optimal-joint", `first` for "optimal-without-replacement",
+        `values` and `masses` for "optimal-siblings", and those of `easd`.
 
     Returns
     -------

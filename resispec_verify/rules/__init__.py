@@ -15,7 +15,10 @@ from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.k_seq import KSeq
 from resispec_verify.rules.llama_cpp import LlamaCpp
 from resispec_verify.rules.medusa import Medusa
+from resispec_verify.rules.optimal_joint import OptimalJoint
 from resispec_verify.rules.optimal_sequential import OptimalSequential
+from resispec_verify.rules.optimal_siblings import OptimalSiblings
+from resispec_verify.rules.optimal_without_replacement import OptimalWithoutReplacement
 from resispec_verify.rules.paths import PathRule
 from resispec_verify.rules.proposals import Greedy, Iid, Pairs, Proposal, WithoutReplacement
 from resispec_verify.rules.resispec import ResiSpec, get_proxy
@@ -43,7 +46,10 @@ __all__ = [
     "KSeq",
     "LlamaCpp",
     "Medusa",
+    "OptimalJoint",
     "OptimalSequential",
+    "OptimalSiblings",
+    "OptimalWithoutReplacement",
     "Pairs",
     "PathRule",
     "Proposal",
@@ -82,14 +88,16 @@ RULES: dict[str, type[Rule]] = {
         SGLang,
         LlamaCpp,
         OptimalSequential,
+        OptimalJoint,
+        OptimalWithoutReplacement,
         ResiSpec,
         SequoiaResiSpec,
         EagleResiSpec,
     )
 }
 
-#: The same, of which the source leaves parameters open: they cannot be made from a name alone.
-NEED_PARAMETERS: dict[str, type[Rule]] = {rule.name: rule for rule in (CSD, EASD)}
+#: The same, of which parameters are open: they cannot be made from a name alone.
+NEED_PARAMETERS: dict[str, type[Rule]] = {rule.name: rule for rule in (CSD, EASD, OptimalSiblings)}
 
 #: Rules that verify a path of several tokens.
 PATH_RULES: dict[str, type[PathRule]] = {rule.name: rule for rule in (Block, Medusa)}

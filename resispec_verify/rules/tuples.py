@@ -37,6 +37,14 @@ class TupleRule(Rule):
             Rows sum to at most 1; the rest is the probability that none is emitted.
         """
 
+    def emitted_law(self, state: State, drawn_from: Any, candidates: int) -> Any:
+        """Mass emitted as a candidate, by token, ``(V,)``, where a rule can sum all tuples in closed form.
+
+        Candidates are i.i.d. from ``drawn_from (V,)``, and each of them emits as much as any other. None (the
+        default) where every tuple must be listed.
+        """
+        return None
+
     def accept(self, state: State) -> NoReturn:
         """Not defined: acceptance depends on the other candidates. See `emitted`."""
         raise InputError(f"{self.name} decides about all its candidates at once, not one after the other")

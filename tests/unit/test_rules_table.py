@@ -18,7 +18,7 @@ from resispec_verify.oracle import MARGINALS, PATH_RULES, total_variation
 DOCS = Path(__file__).parents[2] / "docs"
 EXACT = {
     "speculative", "specinfer", "sequoia", "eagle", "token-match", "k-seq", "spechub", "block",
-    "optimal-sequential",
+    "optimal-sequential", "optimal-joint", "optimal-siblings", "optimal-without-replacement",
 }  # fmt: skip
 INEXACT = {
     "specinfer-skip-duplicates", "spechub-force", "medusa", "llama-cpp", "resispec", "sequoia+resispec",

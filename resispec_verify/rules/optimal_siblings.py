@@ -1,0 +1,84 @@
+"""The best sequential rule for siblings that are not worth the same: a longer accepted path counts for more.
+
+In a draft tree the first child of a node often has the larger subtree. With v_k the expected number of tokens
+that accepting sibling k brings, the rule maximises ``sum v_k P(sibling k is accepted)`` over all exact
+sequential rules for i.i.d. siblings. It accepts the mass ``A_k(x)`` of `kernels.sibling_values`, at x with
+``A_k(x) / (W_k q(x))``, and goes on with ``p - A_1 - ... - A_k``, whatever was rejected.
+
+Guarantee: exact for all masses with ``0 <= A_k <= W_k q`` and ``sum A_k <= p``, hence for any values and
+any error of the solver. The values must not depend on the token. With equal values it accepts as often as
+`optimal-sequential`; see docs/optimal-sequential.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from resispec_verify.backends import to_numpy
+from resispec_verify.errors import InputError
+from resispec_verify.kernels.residuals import normalize
+from resispec_verify.kernels.sibling_values import accepted_masses
+from resispec_verify.rules.interface import Rule, State
+
+__all__ = ["OptimalSiblings"]
+
+
+@dataclass(frozen=True)
+class OptimalSiblings(Rule):
+    """Sequential verification for the largest expected value of the accepted sibling.
+
+    Attributes
+    ----------
+    values : sequence of float
+        What accepting each sibling is worth, in the order they are looked at; positive, at most 6.
+    """
+
+    values: tuple[float, ...] | None = None
+
+    name = "optimal-siblings"
+    claims_exact = True
+    source = "this project, docs/optimal-sequential.md"
+    depends_on = "nothing"
+
+    def __post_init__(self) -> None:
+        if self.values is None:
+            raise InputError("rule optimal-siblings needs values: what accepting each sibling is worth")
+        accepted_masses(np.ones(1), np.ones(1), self.values)  # checks them
+
+    def start(self, target: Any, draft: Any, candidates: int) -> State:
+        """Find the masses of each round, ``(n, ..., V)``."""
+        assert self.values is not None
+        if candidates > len(self.values):
+            raise InputError(
+                f"rule optimal-siblings has {len(self.values)} values and got {candidates} candidates; "
+                "give a value for each"
+            )
+        xp, vocab = array_namespace(target, draft), target.shape[-1]
+        p, q = (to_numpy(a).astype(np.float64).reshape(-1, vocab) for a in (target, draft))
+        found = [accepted_masses(*row, self.values[:candidates]) for row in zip(p, q, strict=True)]
+        masses = np.stack(found, axis=1).reshape(candidates, *target.shape)
+        extra = {"masses": xp.asarray(masses, dtype=target.dtype, device=target.device)}
+        return State(target, draft, 0, {**extra, "left": target})
+
+    def accept(self, state: State) -> Any:
+        """The mass accepted in this round over the mass offered, ``W_k q``."""
+        xp = array_namespace(state.draft)
+        taken = state.extra["masses"][state.round, ...]
+        offered = xp.sum(state.extra["left"], axis=-1, keepdims=True) * state.draft
+        ratio = xp.where(offered > taken, taken, 1.0) / xp.where(offered > taken, offered, 1.0)
+        return xp.where(state.draft > 0, ratio, 0.0)
+
+    def reject(self, state: State, tokens: Any) -> State:
+        """What the rounds so far leave of the target, whatever was rejected."""
+        xp = array_namespace(state.draft)
+        left = xp.clip(state.extra["left"] - state.extra["masses"][state.round, ...], 0.0, None)
+        extra = {**state.extra, "left": left}
+        return State(normalize(left, state.residual), state.draft, state.round + 1, extra)
+
+    def options(self) -> dict[str, str]:
+        """The values."""
+        return {"values": ",".join(f"{value:g}" for value in self.values or ())}
