@@ -20,6 +20,7 @@ def _app() -> Any:
 
     from resispec_verify import __version__
     from resispec_verify.cli.compare import compare
+    from resispec_verify.cli.explore import explore
     from resispec_verify.cli.inspect import inspect
     from resispec_verify.cli.kl import kl
     from resispec_verify.cli.limits import limits
@@ -35,7 +36,7 @@ def _app() -> Any:
         help_format="plaintext",
         suppress_keyboard_interrupt=False,
     )
-    for command in (kl, inspect, limits, record, replay, compare, rules):
+    for command in (kl, inspect, limits, explore, record, replay, compare, rules):
         app.command(command)
     return app
 
@@ -51,7 +52,7 @@ def _usage(error: Exception, tokens: list[str]) -> str:
     command = next((token for token in tokens if not token.startswith("-")), "")
     helped = (
         f"{command} --help"
-        if command in ("kl", "inspect", "limits", "record", "replay", "compare", "rules")
+        if command in ("kl", "inspect", "limits", "explore", "record", "replay", "compare", "rules")
         else "--help"
     )
     return text if "--help" in text else f"{text} See '{PROGRAM} {helped}'."

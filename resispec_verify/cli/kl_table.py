@@ -80,7 +80,7 @@ def print_records(console: Any, title: str, records: list[dict[str, str]]) -> No
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        left = column in ("rule", "dataset")
+        left = column in ("rule", "dataset", "budget", "dump")
         table.add_column(column, justify="left" if left else "right", no_wrap=True)
     for record in records:
         table.add_row(*(Text(record[c], style=COLOURS.get(record[c], "")) for c in columns))

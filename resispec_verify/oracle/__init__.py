@@ -44,6 +44,7 @@ from .paths import PATH_RULES, block_law, complete, memoryless, rotating, sequen
 from .proposals import PROPOSALS, fixed, hub_pairs, shuffled
 from .proxy import Proxy, get_proxy
 from .sequential import sequential_limit, sequential_times
+from .shaping import least_distance
 from .siblings import masses_by_program
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "hub_pairs",
     "independent",
     "k_seq_rho",
+    "least_distance",
     "limit_by_prefixes",
     "limit_by_program",
     "limit_by_subsets",
