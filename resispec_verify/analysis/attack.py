@@ -84,8 +84,8 @@ class Search:
         For a rule without a witness: the largest distance to the acceptance limit found.
     shortfall_witness : dict or None
         The small one: target, draft, candidates, acceptance, limit, as strings.
-    compared : bool
-        Whether the acceptance was compared with the limit.
+    compared : int
+        Pairs whose acceptance was compared with the limit.
     """
 
     rule: str
@@ -97,7 +97,7 @@ class Search:
     witness: dict[str, Any] | None = None
     shortfall: Found | None = None
     shortfall_witness: dict[str, Any] | None = None
-    compared: bool = False
+    compared: int = 0
 
 
 class _Spent(Exception):
@@ -325,9 +325,9 @@ def _find_short(search: Search, hunt: _Hunt, until: float, most_trials: float) -
     def missed(case: Case) -> Fraction:
         return limit_of(search.rule, case) - _acceptance(search.rule, case, search.options)
 
-    search.compared = True
     goal = _Goal(missed, until, most_trials - search.trials)
     search.shortfall = hunt.maximise(goal)
+    search.compared = goal.trials
     if search.shortfall is not None:
         small, more = shrink(missed, search.shortfall)
         goal.trials += more

@@ -8,15 +8,18 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.analysis.distinct import check_support
 from resispec_verify.analysis.marginals import label
 from resispec_verify.backends import to_numpy
 from resispec_verify.distributions import Pair
 from resispec_verify.evidence.enumeration import Budget, operational_marginals
 from resispec_verify.kernels.sequential import levels, overlap
 from resispec_verify.rules import Rule
-from resispec_verify.rules.proposals import Iid
+from resispec_verify.rules.proposals import Iid, Proposal
 
 __all__ = ["LimitRow", "add_limits"]
+
+_Limits = tuple[list[float | None], list[float | None]]
 
 
 @dataclass
@@ -58,6 +61,10 @@ class LimitRow:
             "candidates": self.candidates,
             "positions": len(self.accepted),
             "acceptance_mean": float(np.mean(self.accepted)),
+            "acceptance_mean_bounds": [
+                float(np.mean(self.accepted)),
+                float(np.mean(np.minimum(np.asarray(self.accepted) + self.gap, 1.0))),
+            ],
             "acceptance_gap_max": max(self.gap),
             "limit_mean": _mean(self.limit),
             "limit_kind": self.rule.proposal.name,
@@ -87,6 +94,8 @@ def add_limits(
 ) -> None:
     """Append the acceptance and the limits of one batch to ``rows``, keyed by rule label and temperature.
 
+    An acceptance that rounding puts above 1 is 1.
+
     Parameters
     ----------
     pair : Pair
@@ -95,28 +104,37 @@ def add_limits(
         ``n >= 1``.
     budget : Budget, optional
         For rules that must enumerate; the default stops early, since a lower bound above the limit is proof.
+
+    Raises
+    ------
+    InputError
+        A rule whose candidates must differ, at a position with fewer tokens to draw.
     """
+    check_support(rules, candidates, pair, positions, source)
     budget = budget or Budget(gap=1e-2, most_paths=1e6, most_states=200, until_decided=False)
-    known: dict[tuple[str, int], tuple[list[float | None], list[float | None]]] = {}
+    known: list[tuple[Proposal, int, _Limits]] = []
     for rule in rules:
         n = candidates if rule.most_candidates is None else min(candidates, rule.most_candidates)
         found = operational_marginals(
             rule, pair.target, pair.draft, n, drawn_from=pair.proposal, budget=budget
         )
-        key = (rule.proposal.name, n)
-        if key not in known:
-            known[key] = _limits(rule, pair, n, len(positions))
+        # By the proposal itself: two of a user's may have one name.
+        limits = next((found for other, m, found in known if m == n and other == rule.proposal), None)
+        if limits is None:
+            limits = _limits(rule, pair, n, len(positions))
+            known.append((rule.proposal, n, limits))
         row = rows.setdefault((label(rule), temperature), LimitRow(rule, temperature, n))
-        row.accepted += to_numpy(found.acceptance).sum(axis=-1).astype(np.float64).tolist()
+        accepted = to_numpy(found.acceptance).astype(np.float64).sum(axis=-1)
+        row.accepted += np.minimum(accepted, 1.0).tolist()
         row.gap += to_numpy(found.gap).astype(np.float64).tolist()
         row.rounding += to_numpy(found.rounding).astype(np.float64).tolist()
-        row.limit += known[key][0]
-        row.sequential_limit += known[key][1]
+        row.limit += limits[0]
+        row.sequential_limit += limits[1]
         row.position += positions.tolist()
         row.source += [source] * len(positions)
 
 
-def _limits(rule: Rule, pair: Pair, n: int, rows: int) -> tuple[list[float | None], list[float | None]]:
+def _limits(rule: Rule, pair: Pair, n: int, rows: int) -> _Limits:
     """The limit of the rule's own proposal, and of sequential rules where candidates are i.i.d."""
     limit = rule.proposal.limit(pair.target, pair.drawn_from, n)
     joint: list[float | None] = [None] * rows if limit is None else to_numpy(limit).tolist()

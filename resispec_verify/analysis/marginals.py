@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.analysis.distinct import check_support
 from resispec_verify.backends import Backend, to_numpy
 from resispec_verify.distributions import Pair
+from resispec_verify.errors import InputError
 from resispec_verify.evidence.enumeration import Budget, operational_marginals
 from resispec_verify.evidence.marginal import Marginals, estimated_acceptance, tv_interval
 from resispec_verify.evidence.path_identity import draw_candidates, path_identity
@@ -107,8 +109,12 @@ class Row:
     capped: int = 0  # budgets cut to what was left off the rejected token, in the path identity
     proxy_excess: float = 0.0  # largest |sum k - 1| there
 
+    def empty(self) -> Row:
+        """The same row without positions."""
+        return Row(self.rule, self.marginal, self.temperature, self.candidates, self.dataset)
+
     def extend(self, other: Row) -> None:
-        """Append the positions of the same row of another dump."""
+        """Append the positions of the same row of another batch or dump."""
         for name, values in vars(other).items():
             if isinstance(values, list):
                 getattr(self, name).extend(values)
@@ -150,16 +156,17 @@ def evaluate(
         Candidates logged with the dump, for the path identity.
     temperature, dataset, source
         Labels of the rows: the sampling temperature, the dump's own dataset name, the dump's path.
+
+    Raises
+    ------
+    InputError
+        A rule whose candidates must differ, at a position with fewer tokens to draw.
     """
     batch = list(positions)
+    check_support(evaluation.rules, evaluation.candidates, pair, batch, source)
     with clock("limit"):
-        limits: dict[tuple[str, int], list[float | None]] = {}
-        for rule in evaluation.rules:
-            key = (rule.proposal.name, _count(rule, evaluation))
-            if key not in limits:
-                limit = rule.proposal.limit(pair.target, pair.drawn_from, key[1])
-                limits[key] = [None] * len(batch) if limit is None else to_numpy(limit).tolist()
-    for rule in evaluation.rules:
+        limits = _limits(pair, evaluation, len(batch))
+    for rule, limit in zip(evaluation.rules, limits, strict=True):
         n = _count(rule, evaluation)
         common = {"rule": rule, "temperature": temperature, "candidates": n, "dataset": dataset}
         if evaluation.operational:
@@ -169,7 +176,7 @@ def evaluate(
                 )
             row = rows.setdefault((label(rule), "operational"), Row(marginal="operational", **common))
             with clock("divergences"):
-                _append(row, marginals, pair.target, batch, limits[rule.proposal.name, n])
+                _append(row, marginals, pair.target, batch, limit)
                 row.source += [source] * len(batch)
         if evaluation.identity:
             row = rows.get((label(rule), "path-identity")) or Row(marginal="path-identity", **common)
@@ -180,7 +187,7 @@ def evaluate(
                 continue
             rows[label(rule), "path-identity"] = row
             with clock("divergences"):
-                _append_identity(row, emitted, pair.target, batch, limits[rule.proposal.name, n])
+                _append_identity(row, emitted, pair.target, batch, limit)
                 row.source += [source] * len(batch)
 
 
@@ -189,9 +196,25 @@ def label(rule: Rule) -> str:
     options = rule.options()
     if not options:
         return rule.name
-    defaults = type(rule)().options()
+    try:
+        defaults = type(rule)().options()
+    except (InputError, TypeError):  # parameters without defaults: all of them tell
+        defaults = {}
     changed = [f"{key}={value}" for key, value in options.items() if value != defaults.get(key)]
     return f"{rule.name}[{','.join(changed)}]" if changed else rule.name
+
+
+def _limits(pair: Pair, evaluation: Evaluation, rows: int) -> list[list[float | None]]:
+    """The limit of each rule, once for equal proposals: two of a user's may have one name."""
+    known: list[tuple[Any, int, list[float | None]]] = []
+    for rule in evaluation.rules:
+        n = _count(rule, evaluation)
+        limit = next((found for other, m, found in known if m == n and other == rule.proposal), None)
+        if limit is None:
+            found = rule.proposal.limit(pair.target, pair.drawn_from, n)
+            limit = [None] * rows if found is None else to_numpy(found).tolist()
+        known.append((rule.proposal, n, limit))
+    return [limit for *_, limit in known]
 
 
 def _count(rule: Rule, evaluation: Evaluation) -> int:
@@ -253,14 +276,16 @@ def _append(row: Row, marginals: Marginals, target: Any, batch: list[int], limit
     placed, goal = _double(marginals.placed), _double(target)
     gap, rounding = host(marginals.gap), host(marginals.rounding)
     if gap.any():
-        tv_low, tv_high = (host(v) for v in tv_interval(marginals, target))
         allowed = (
             goal > 0 if row.rule.stays_in_support else xp.ones(goal.shape, dtype=xp.bool, device=goal.device)
         )
-        bounds = divergence_bounds(placed, goal, _double(marginals.gap), allowed)
-        kl_low, kl_high = host(bounds.kl_low), host(bounds.kl_high)
+        # Where a row has no gap the estimate is what was placed, and so are the bounds: no row depends on
+        # those that it shares a batch with.
         estimate = _estimate(marginals, placed, goal, allowed)
         tv, kl = (host(v) for v in distances(estimate, goal))
+        tv_low, tv_high = (np.where(gap > 0, host(v), tv) for v in tv_interval(marginals, target))
+        bounds = divergence_bounds(placed, goal, _double(marginals.gap), allowed)
+        kl_low, kl_high = (np.where(gap > 0, host(v), kl) for v in (bounds.kl_low, bounds.kl_high))
         tv, kl = np.clip(tv, tv_low, tv_high), np.clip(kl, kl_low, kl_high)
     else:
         tv, kl = (host(v) for v in distances(placed, goal))
@@ -278,8 +303,10 @@ def _append(row: Row, marginals: Marginals, target: Any, batch: list[int], limit
     row.tv_high += tv_high.tolist()
     row.gap += gap.tolist()
     row.rounding += rounding.tolist()
-    row.acceptance += estimated_acceptance(acceptance, unexpanded).tolist()
-    row.accepted_low += acceptance.sum(axis=-1).tolist()
+    # What rounding puts above 1 in all is 1.
+    reached = np.clip(np.cumsum(estimated_acceptance(acceptance, unexpanded), axis=-1), None, 1.0)
+    row.acceptance += np.diff(reached, axis=-1, prepend=0.0).tolist()
+    row.accepted_low += np.minimum(acceptance.sum(axis=-1), 1.0).tolist()
     row.limit += limit
     row.verdict += judge_all(tv_low, tv_high, rounding)
     row.expansions += marginals.expansions

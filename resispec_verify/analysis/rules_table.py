@@ -78,7 +78,7 @@ class About:
 
 
 _HALF = Fraction(1, 2)
-_GATE = {"entropy_target": 1.0, "entropy_draft": 1.0, "top": 2}
+_GATE = {"target_entropy": 1.0, "draft_entropy": 1.0, "top_n": 2, "overlap": _HALF}
 
 #: Every rule that is known, in the order of the documentation.
 CATALOGUE: dict[str, About] = {
@@ -109,8 +109,8 @@ CATALOGUE: dict[str, About] = {
     "easd": About(
         "EASD (arXiv 2512.23765)",
         claims_exact=False,
-        options={"gate": "pair", **_GATE},
-        breaking={"gate": "token", **_GATE},
+        options={"rejects": "position", **_GATE},
+        breaking={"rejects": "overlap", **_GATE},
         condition="its gate looks at the two laws and not at the candidate",
     ),
     "sequoia+resispec": About(),

@@ -148,14 +148,9 @@ def check_plot(path: Path | None) -> None:
 
 def check_tokens(evaluation: Evaluation, vocab: int, where: str) -> None:
     """Refuse tokens outside the vocabulary, and more different candidates than it has tokens."""
-    for rule in evaluation.rules:
-        most = rule.most_candidates
-        n = evaluation.candidates if most is None else min(evaluation.candidates, most)
-        if getattr(rule.proposal, "distinct", False) and n > vocab:
-            raise InputError(
-                f"rule {rule.name!r} draws {n} different candidates, more than {vocab} tokens of {where}; "
-                f"lower --candidates to {vocab} or less"
-            )
+    from resispec_verify.analysis.distinct import check_vocabulary
+
+    check_vocabulary(evaluation.rules, evaluation.candidates, vocab, where)
     worst = max(evaluation.candidate_list or (0,))
     if worst >= vocab:
         raise InputError(

@@ -57,7 +57,8 @@ def limits(
     draft
         Draft probabilities by hand.
     rule
-        A rule; repeat for several. Default: all that need no enumeration, and resispec.
+        A rule; repeat for several. Default: all for independent candidates that need no enumeration, and
+        resispec.
     candidates
         Candidates at each position (n).
     temperature
@@ -123,13 +124,18 @@ def limits(
 def _rules(names: list[str] | None, candidates: int) -> tuple[Any, ...]:
     from resispec_verify.cli.kl_settings import MOST_CANDIDATES
     from resispec_verify.cli.user_rules import choose_rules
-    from resispec_verify.rules import RULES
+    from resispec_verify.rules import RULES, Iid
 
     if not 1 <= candidates <= MOST_CANDIDATES:
         raise InputError(f"--candidates must be in 1..{MOST_CANDIDATES}, got {candidates}")
     if names:
         return choose_rules(names, candidates)
-    cheap = (name for name, rule in RULES.items() if rule.depends_on == "nothing" or name == "resispec")
+    # Candidates that must differ can run out at any position, which would end a run nobody asked them of.
+    cheap = [
+        name
+        for name, rule in RULES.items()
+        if name == "resispec" or (rule.depends_on == "nothing" and isinstance(rule.proposal, Iid))
+    ]
     return choose_rules([name for name in cheap if RULES[name].least_candidates <= candidates], candidates)
 
 
@@ -144,6 +150,7 @@ def _by_hand(
 ) -> None:
     import numpy as np
 
+    from resispec_verify.analysis.distinct import check_vocabulary
     from resispec_verify.analysis.limits import add_limits
     from resispec_verify.cli.kl_settings import pair_by_hand
     from resispec_verify.distributions import Pair
@@ -151,6 +158,7 @@ def _by_hand(
     if logits is not None:
         raise InputError("give either --logits PATH... or --target and --draft, not both")
     pair = pair_by_hand(target, draft)
+    check_vocabulary(rules, candidates, len(pair.target), "--target")
     arrays = Pair(*(backend.asarray(np.asarray(v)[None, :]) for v in (pair.target, pair.draft)))
     add_limits(rows, rules, arrays, candidates, positions=np.asarray([0]))
 
@@ -158,6 +166,7 @@ def _by_hand(
 def _from_dumps(
     paths: list[Any], pad: bool, reading: Any, rules: Any, candidates: int, rows: dict[Any, Any], backend: Any
 ) -> list[str]:
+    from resispec_verify.analysis.distinct import check_vocabulary
     from resispec_verify.analysis.limits import add_limits
     from resispec_verify.analysis.marginals import Clock
     from resispec_verify.analysis.over_dumps import pairs_of
@@ -170,6 +179,7 @@ def _from_dumps(
                 raise InputError(f"{path}: given twice; its positions would count twice")
             seen.add(os.path.realpath(path))
             dump = open_dump(path, pad_vocab=pad)
+            check_vocabulary(rules, candidates, dump.vocab, str(path))
             fresh: dict[Any, Any] = {}
             for members in pairs_of(dump, reading, backend=backend, clock=Clock()):
                 add_limits(
@@ -218,7 +228,7 @@ def _print(results: list[dict[str, Any]], console: Any) -> None:
             "T": f"{r['temperature']:g}",
             "n": str(r["candidates"]),
             "positions": str(r["positions"]),
-            "acceptance": ("" if r["acceptance_gap_max"] == 0 else ">= ") + f"{r['acceptance_mean']:.4f}",
+            "acceptance": (">= " if r["acceptance_gap_max"] > 0 else "") + f"{r['acceptance_mean']:.4f}",
             "sequential limit": shown(r["sequential_limit_mean"]),
             "limit": shown(r["limit_mean"]),
             "above": str(r["above_limit"]),

@@ -18,6 +18,7 @@ TITLE = "measured: exact marginals in rational arithmetic on a fixed family of p
 COLOURS = {"exact": "green", "inexact": "bold red", "exact-if": "yellow"}
 # Columns that a narrow terminal can do without, in the order in which they go.
 DISPENSABLE = ("source", "candidates")
+LONGEST_BUDGET = 86_400  # seconds; more than a day is a slip of the keyboard
 ATTACK_DEFAULTS = {"vocab": 5, "candidates": None, "seed": 0, "budget": 20.0}
 
 
@@ -44,7 +45,7 @@ def rules(
     seed
         For --attack: of the random starts (0).
     budget
-        For --attack: seconds to search (20).
+        For --attack: seconds to search (20), at most a day.
     json
         Write the report here ("-": standard output).
     """
@@ -53,6 +54,10 @@ def rules(
     if attack is not None:
         if seed is not None and seed < 0:
             raise InputError(f"--seed must not be negative, got {seed}")
+        if budget is not None and not 0 < budget <= LONGEST_BUDGET:
+            raise InputError(
+                f"--budget must be above 0 and at most {LONGEST_BUDGET} seconds (a day), got {budget:g}"
+            )
         settings = ATTACK_DEFAULTS | {key: value for key, value in given.items() if value is not None}
         return _attack(attack, settings, json)
     if unused := [key for key, value in given.items() if value is not None]:
@@ -176,7 +181,9 @@ def _found(search: Search, r: dict[str, Any]) -> list[str]:
     """What a search found, in words."""
     options = ", ".join(f"{key} = {value}" for key, value in r["options"].items())
     name = f"{search.rule} ({options})" if options else search.rule
-    effort = f"{search.trials} pairs of {search.vocab} tokens in {search.seconds:.1f} s"
+    if search.trials == 0:
+        return [f"{name}: nothing tried: the budget ended before the first pair; raise --budget"]
+    effort = f"{_pairs(search.trials)} of {search.vocab} tokens in {search.seconds:.1f} s"
     if search.best is not None and search.witness is not None:
         witness = {**search.witness, "options": None}
         return [
@@ -191,9 +198,13 @@ def _found(search: Search, r: dict[str, Any]) -> list[str]:
             f"  in fractions: target ({', '.join(w['target'])}), draft ({', '.join(w['draft'])}), "
             f"n = {w['candidates']} accepts {_number(w['acceptance'])}, limit {_number(w['limit'])}",
         ]
-    elif r["witness"] is None and search.compared:
-        lines.append("  acceptance met the limit on every pair")
+    elif search.compared:
+        lines.append(f"  acceptance met the limit on {_pairs(search.compared, 'each of ')}")
     return lines
+
+
+def _pairs(count: int, several: str = "") -> str:
+    return "1 pair" if count == 1 else f"{several}{count} pairs"
 
 
 def _number(text: str) -> str:

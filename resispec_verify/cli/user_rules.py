@@ -37,10 +37,11 @@ def choose_rules(names: list[str], candidates: int, **options: Any) -> tuple[Rul
         ours = not isinstance(rule, CheckedRule)
         if rule.name in [*(() if ours else names_taken), *(other.name for other in chosen)]:
             raise InputError(f"--rule {name}: the name {rule.name!r} is taken; call the rule something else")
-        if isinstance(rule, CheckedRule):
-            rule.dry_run(candidates)
         chosen.append(rule)
     check_counts(chosen, candidates)
+    for rule in chosen:
+        if isinstance(rule, CheckedRule):
+            rule.dry_run(candidates)
     return tuple(chosen)
 
 
@@ -69,6 +70,7 @@ def load_rule(name: str) -> Rule:
     InputError
         No such file or name, a file that does not run, or something that is not a usable rule.
     """
+    from resispec_verify.rules import Rule
     from resispec_verify.rules.checked import CheckedRule, check_interface
 
     where = f"--rule {name}"
@@ -79,13 +81,18 @@ def load_rule(name: str) -> Rule:
     found = vars(module).get(attribute)
     if found is None:
         raise InputError(f"{where}: the file has no {attribute!r}{_others(module)}")
-    if type(found).__module__.startswith("resispec_verify."):  # a rule of ours with the user's parameters
+    # A rule of ours with the user's parameters.
+    if isinstance(found, Rule) and type(found).__module__.startswith("resispec_verify."):
         return found
     return CheckedRule(check_interface(found, where), where)
 
 
 def _execute(path: Path, where: str) -> types.ModuleType:
+    from resispec_verify.rules.checked import muted, reason_of
+
     try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"{where}: not a regular file; give a file of Python code")
         source = path.read_bytes()
     except OSError as error:
         raise InputError(f"{where}: cannot be read ({error.strerror})") from None
@@ -93,11 +100,14 @@ def _execute(path: Path, where: str) -> types.ModuleType:
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses look their module up
     try:
-        exec(compile(source, str(path), "exec"), vars(module))
-    except (Exception, SystemExit) as error:
+        with muted:
+            exec(compile(source, str(path), "exec"), vars(module))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         line = getattr(error, "lineno", None) if isinstance(error, SyntaxError) else _line(error, str(path))
         at = "" if line is None else f", line {line}"
-        raise InputError(f"{where}: the file fails{at}: {type(error).__name__}: {error}") from None
+        raise InputError(f"{where}: the file fails{at}: {reason_of(error)}") from None
     return module
 
 

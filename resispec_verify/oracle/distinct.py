@@ -67,7 +67,8 @@ def optimal_without_replacement(candidates: int, first: Sequence[Any] | None = N
 
     def start(p: Law, q: Law) -> _Round:
         if candidates < 2:
-            return _Round(p, q, tuple(map(min, p, q)), (Fraction(0),) * len(p), (Fraction(0),) * len(p))
+            none = (Fraction(0),) * len(p)
+            return _Round(p, q, tuple(map(min, p, q)) if candidates else none, none, none)
         taken = best_first(p, q) if first is None else tuple(map(Fraction, first))
         alone = [q[x] == 1 for x in range(len(q))]
         v = [Fraction(0) if alone[x] else (q[x] - taken[x]) / (1 - q[x]) for x in range(len(q))]

@@ -145,9 +145,21 @@ def typical(law: Law, token: int, delta: Fraction, alpha: Fraction) -> bool:
 
 
 def _medusa(
-    target: Chain, draft: Chain, paths: Sequence[Path], *, delta: Any = "9/100", alpha: Any = "3/10"
+    target: Chain,
+    draft: Chain,
+    paths: Sequence[Path],
+    *,
+    delta: Any = "9/100",
+    alpha: Any = "3/10",
+    correction: str = "greedy",
 ) -> Blocks:
-    """Typical acceptance: the longest accepted path wins, the first of equals; then a draw from p."""
+    """Typical acceptance: the longest accepted path wins, the first of equals; then a token of the target.
+
+    By default that token is the target's argmax, ties to the lowest index: in the paper the first token of
+    the next step is greedy and accepted unconditionally, and the code does so in its default mode (`fast`).
+    """
+    if correction not in ("greedy", "target"):
+        raise ValueError(f"correction must be greedy or target, got {correction!r}")
 
     def accepted(path: Path) -> int:
         passes = (
@@ -157,7 +169,10 @@ def _medusa(
 
     best = max(paths, key=accepted)
     kept = best[: accepted(best)]
-    return {(*kept, token): mass for token, mass in enumerate(target(kept)) if mass > 0}
+    law = target(kept)
+    if correction == "greedy":
+        return {(*kept, max(range(len(law)), key=lambda x: (law[x], -x))): Fraction(1)}
+    return {(*kept, token): mass for token, mass in enumerate(law) if mass > 0}
 
 
 def _drawn(draft: Chain, length: int) -> Iterable[tuple[Sequence[Path], Fraction]]:
@@ -191,7 +206,8 @@ def block_law(rule: str, target: Chain, draft: Chain, length: int, **options: An
     length : int
         Number L of drafted tokens on a path.
     **options
-        For "medusa": `delta`, `alpha`, rationals, and `top`, the number of tokens a head proposes.
+        For "medusa": `delta` and `alpha`, rationals; `correction`, "greedy" or "target": the token after the
+        accepted ones is the target's argmax, or a draw from it; `top`, the number of tokens a head proposes.
 
     Returns
     -------

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +14,69 @@ from array_api_compat import array_namespace
 
 from resispec_verify.errors import InputError
 from resispec_verify.rules.interface import Rule, State
+from resispec_verify.rules.paths import PathRule
+from resispec_verify.rules.proposals import Greedy, Iid, Pairs, WithoutReplacement
 from resispec_verify.rules.tuples import TupleRule
 
-__all__ = ["CheckedRule", "check_interface"]
+__all__ = ["CheckedProposal", "CheckedRule", "check_interface", "guarded", "muted"]
 
 _DEPENDS_ON = ("nothing", "token")
+_OUR_PROPOSALS = (Iid, WithoutReplacement, Greedy, Pairs)
 # A law of V terms rounds by about V units at worst; far below what a fault loses.
 _SUM_TOLERANCE = 1e-6
+_LONGEST_REASON = 160
+
+
+class _Muted:
+    """Standard output goes to standard error while any thread is inside; the last one out restores it."""
+
+    def __init__(self) -> None:
+        self.lock, self.inside, self.stdout = threading.Lock(), 0, sys.stdout
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if self.inside == 0:
+                self.stdout, sys.stdout = sys.stdout, sys.stderr
+            self.inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.inside -= 1
+            if self.inside == 0:
+                sys.stdout = self.stdout
+
+
+#: A report may be written to standard output: what foreign code prints must not get into it.
+muted = _Muted()
+
+
+def reason_of(error: BaseException) -> str:
+    """The kind of an error and its message on one line, cut; its message may itself fail."""
+    kind = type(error).__name__
+    try:
+        text = " ".join(f"{kind}: {error}".split())
+    except Exception:
+        text = kind
+    text = text.removesuffix(":")
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}..."
+
+
+@contextmanager
+def guarded(what: str) -> Iterator[None]:
+    """Run foreign code: what it prints goes to standard error, what it raises becomes one line.
+
+    A rule that exits would make a run look like a success, so `SystemExit` is an error too; an interrupt from
+    the keyboard is not.
+    """
+    try:
+        with muted:
+            yield
+    except KeyboardInterrupt:
+        raise
+    except InputError as error:
+        raise InputError(f"{what}: {error}") from None
+    except BaseException as error:
+        raise InputError(f"{what} raised {reason_of(error)}") from None
 
 
 def check_interface(rule: Any, where: str) -> Rule:
@@ -36,44 +95,166 @@ def check_interface(rule: Any, where: str) -> Rule:
         Not a `Rule`, a missing method or attribute, an attribute of the wrong kind.
     """
     kind = rule if isinstance(rule, type) else type(rule)
+    for unfit, what in ((TupleRule, "read the whole tuple"), (PathRule, "verify whole paths")):
+        if issubclass(kind, unfit):
+            raise InputError(f"{where}: rules that {what} cannot be loaded from a file")
     if not issubclass(kind, Rule):
         raise InputError(f"{where} is not a rule: subclass resispec_verify.Rule")
-    if issubclass(kind, TupleRule):
-        raise InputError(f"{where}: rules that read the whole tuple cannot be loaded from a file")
-    if "reject" in getattr(kind, "__abstractmethods__", ()):
-        raise InputError(f"{where}: the method reject(state, tokens) is missing")
-    for name in ("name", "claims_exact", "source", "depends_on"):
-        if not hasattr(rule, name):
-            raise InputError(f"{where}: the attribute {name} is missing")
+    with guarded(where):
+        if "reject" in getattr(kind, "__abstractmethods__", ()):
+            raise InputError("the method reject(state, tokens) is missing")
+        for name in ("name", "claims_exact", "source", "depends_on"):
+            if not hasattr(rule, name):
+                raise InputError(f"the attribute {name} is missing")
+    if isinstance(rule, type):
+        with guarded(f"{where}: {kind.__name__}()"):
+            rule = kind()
+        if not isinstance(rule, kind):
+            raise InputError(f"{where}: {kind.__name__}() must return a {kind.__name__}, got {_kind(rule)}")
+    with guarded(where):
+        _check_attributes(rule)
+        _check_proposal(rule.proposal)
+    return rule
+
+
+def _check_attributes(rule: Any) -> None:
+    """Of the instance: its own attributes come before those of its class."""
     for name in ("name", "source"):
-        if not isinstance(getattr(rule, name), str) or not getattr(rule, name).strip():
-            raise InputError(f"{where}: {name} must be a text, got {getattr(rule, name)!r}")
-    if rule.depends_on not in _DEPENDS_ON:
-        raise InputError(f"{where}: depends_on must be nothing or token, got {rule.depends_on!r}")
+        value = getattr(rule, name)
+        if not (isinstance(value, str) and value.strip() and value.isprintable()):
+            raise InputError(f"{name} must be a text of one line, got {_shown(value)}")
+    for name in ("claims_exact", "stays_in_support"):
+        if not isinstance(getattr(rule, name), bool):
+            raise InputError(f"{name} must be True or False, got {_shown(getattr(rule, name))}")
+    if not (isinstance(rule.depends_on, str) and rule.depends_on in _DEPENDS_ON):
+        raise InputError(f"depends_on must be nothing or token, got {_shown(rule.depends_on)}")
+    least, most = rule.least_candidates, rule.most_candidates
+    if type(least) is not int or least < 0:
+        raise InputError(f"least_candidates must be a whole number of at least 0, got {_shown(least)}")
+    if most is not None and (type(most) is not int or most < max(least, 1)):
+        raise InputError(
+            f"most_candidates must be None or a whole number of at least {max(least, 1)}, got {_shown(most)}"
+        )
+
+
+def _check_proposal(proposal: Any) -> None:
+    if isinstance(proposal, type):
+        raise InputError(f"proposal must be a value, not a class: say {proposal.__name__}()")
     signatures = {"next": "next(draft, drawn)", "limit": "limit(target, draft, candidates)"}
     for name, signature in signatures.items():
-        if not callable(getattr(rule.proposal, name, None)):
-            raise InputError(f"{where}: proposal must have a method {signature}, got {rule.proposal!r}")
-    if not isinstance(getattr(rule.proposal, "name", None), str):
-        raise InputError(f"{where}: proposal must have a name, got {rule.proposal!r}")
-    if not isinstance(rule, type):
-        return rule
-    try:
-        return kind()
-    except (Exception, SystemExit) as error:
-        raise InputError(f"{where}: {kind.__name__}() failed: {_told(error)}") from None
+        if not callable(getattr(proposal, name, None)):
+            raise InputError(f"proposal must have a method {signature}, got {_shown(proposal)}")
+    name = getattr(proposal, "name", None)
+    if not (isinstance(name, str) and name.strip() and name.isprintable()):
+        raise InputError(f"proposal must have a name, a text of one line, got {_shown(name)}")
+    if not isinstance(getattr(proposal, "distinct", False), bool):
+        raise InputError(f"proposal.distinct must be True or False, got {_shown(proposal.distinct)}")
 
 
-def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+def _kind(value: Any) -> str:
+    return type(value).__name__
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+@dataclass(frozen=True)
+class _Checks:
+    """What may be wrong with an array, named by ``where`` and the method that returned it."""
+
+    where: str
+
+    def call(self, method: str, run: Callable[[], Any]) -> Any:
+        with guarded(f"{self.where}: {method}"):
+            return run()
+
+    def error(self, message: str) -> InputError:
+        return InputError(f"{self.where}: {message}")
+
+    def array(self, what: str, value: Any, shape: tuple[int, ...], like: Any) -> None:
+        """An array of the shape, kind and dtype of its input; another dtype voids the rounding bounds."""
+        if type(value) is not type(like):
+            raise self.error(
+                f"{what} must be an array of shape {shape}, got {_kind(value)}; its input is a {_kind(like)}"
+            )
+        if tuple(value.shape) != shape:
+            raise self.error(f"{what} must have shape {shape}, got {tuple(value.shape)}")
+        if value.dtype != like.dtype:
+            raise self.error(
+                f"{what} must be {like.dtype} like its input, got {value.dtype}; convert it with "
+                f"astype({str(like.dtype).rpartition('.')[2]})"
+            )
+
+    def probabilities(self, what: str, value: Any) -> Any:
+        """Each in [0, 1]; what is above 1 by rounding is 1, as it is for a sampler's coin."""
+        xp = array_namespace(value)
+        # NaN fails both comparisons.
+        if not bool(xp.all((value >= 0.0) & (value <= 1.0 + _SUM_TOLERANCE))):
+            raise self.error(f"{what} must lie in [0, 1], got {_worst(value):.6g}")
+        return xp.clip(value, None, 1.0)
+
+    def law(self, what: str, value: Any, least: float) -> None:
+        """Non-negative rows with a sum of at least ``least`` and at most 1."""
+        xp = array_namespace(value)
+        if not bool(xp.all(value >= 0.0)):
+            raise self.error(f"{what}, got an entry of {_worst(value):.6g}")
+        slack = _SUM_TOLERANCE + value.shape[-1] * float(xp.finfo(value.dtype).eps)
+        total = xp.sum(value, axis=-1)
+        good = (total >= least - slack) & (total <= 1.0 + slack)
+        if not bool(xp.all(good)):
+            wrong = int(xp.argmin(xp.astype(xp.reshape(good, (-1,)), xp.int32)))
+            raise self.error(f"{what}, but sums to {float(xp.reshape(total, (-1,))[wrong]):.6g}")
+
+
+def _worst(values: Any) -> float:
+    xp = array_namespace(values)
+    if bool(xp.any(xp.isnan(values))):
+        return float("nan")
+    low, high = float(xp.min(values)), float(xp.max(values))
+    return low if low < 0 else high
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedProposal:
+    """A proposal from outside, whose results are checked as they are used. Equal to itself alone.
+
+    Not an `Iid` even where it derives from it: its own `next` may be another law.
+    """
+
+    proposal: Any
+    where: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.proposal.name)
+        object.__setattr__(self, "distinct", getattr(self.proposal, "distinct", False))
+
+    def limit(self, target: Any, draft: Any, candidates: int) -> Any:
+        """Checked to be None, or probabilities ``(...,)``."""
+        checks, what = _Checks(self.where), "proposal.limit(target, draft, candidates)"
+        found = checks.call("proposal.limit", lambda: self.proposal.limit(target, draft, candidates))
+        if found is None:
+            return None
+        checks.array(what, found, tuple(target.shape[:-1]), target)
+        return checks.probabilities(what, found)
+
+    def next(self, draft: Any, drawn: tuple[Any, ...]) -> Any:
+        """Checked to be probabilities ``(..., V)`` that sum to at most 1."""
+        checks, what = _Checks(self.where), "proposal.next(draft, drawn)"
+        law = checks.call("proposal.next", lambda: self.proposal.next(draft, drawn))
+        checks.array(what, law, tuple(draft.shape), draft)
+        checks.law(f"{what} must hold probabilities that sum to at most 1", law, 0.0)
+        return law
 
 
 @dataclass(frozen=True, eq=False)
 class CheckedRule(Rule):
     """A rule from outside, whose results are checked as they are used.
 
-    Everything is handed on to ``rule``. Raises `InputError` when it raises, or returns something of the wrong
-    shape, an acceptance that is NaN or outside [0, 1], or a final law that is not a distribution.
+    Everything is handed on to ``rule``; what that prints goes to standard error. Raises `InputError` when it
+    raises or exits, or returns something of another kind, shape or dtype than its input, an acceptance that
+    is NaN or outside [0, 1], a state that is not finite, or a final law that is not a distribution.
 
     Attributes
     ----------
@@ -89,25 +270,27 @@ class CheckedRule(Rule):
         for name in ("name", "claims_exact", "source", "depends_on", "most_candidates", "least_candidates",
                      "proposal", "stays_in_support"):  # fmt: skip
             object.__setattr__(self, name, getattr(self.rule, name))
+        if type(self.proposal) not in _OUR_PROPOSALS:
+            object.__setattr__(self, "proposal", CheckedProposal(self.proposal, self._checks.where))
+
+    @property
+    def _checks(self) -> _Checks:
+        return _Checks(self.where or self.rule.name)
 
     def start(self, target: Any, draft: Any, candidates: int) -> State:
         """Checked to be a `State` of the shape of its arguments."""
-        state = self._call("start", lambda: self.rule.start(target, draft, candidates))
+        state = self._checks.call("start", lambda: self.rule.start(target, draft, candidates))
         return self._state("start(target, draft, candidates)", state, tuple(target.shape), 0, target)
 
     def accept(self, state: State) -> Any:
         """Checked to be probabilities of the shape of the residual."""
-        accept = self._call("accept", lambda: self.rule.accept(state))
-        self._shape("accept(state)", accept, tuple(state.residual.shape), state.residual)
-        xp = array_namespace(accept)
-        # NaN fails both comparisons.
-        if not bool(xp.all((accept >= 0.0) & (accept <= 1.0 + _SUM_TOLERANCE))):
-            raise self._error(f"accept(state) must lie in [0, 1], got {self._worst(accept):.6g}")
-        return accept
+        accept = self._checks.call("accept", lambda: self.rule.accept(state))
+        self._checks.array("accept(state)", accept, tuple(state.residual.shape), state.residual)
+        return self._checks.probabilities("accept(state)", accept)
 
     def reject(self, state: State, tokens: Any) -> State:
         """Checked to be a `State` one round on, one row a rejected token."""
-        after = self._call("reject", lambda: self.rule.reject(state, tokens))
+        after = self._checks.call("reject", lambda: self.rule.reject(state, tokens))
         shape = tuple(state.residual.shape)
         if tokens is not None:
             shape = (*shape[:-1], tokens.shape[-1], shape[-1])
@@ -115,74 +298,57 @@ class CheckedRule(Rule):
 
     def final(self, state: State) -> Any:
         """Checked to be a distribution of the shape of the residual."""
-        law = self._call("final", lambda: self.rule.final(state))
-        self._shape("final(state)", law, tuple(state.residual.shape), state.residual)
-        xp = array_namespace(law)
-        total = xp.sum(law, axis=-1)
-        if not bool(xp.all(law >= 0.0)):
-            raise self._error(f"final(state) must be a distribution, got an entry of {self._worst(law):.6g}")
-        slack = _SUM_TOLERANCE + law.shape[-1] * float(xp.finfo(law.dtype).eps)
-        if not bool(xp.all(xp.abs(total - 1.0) <= slack)):
-            raise self._error(
-                f"final(state) must be a distribution, but sums to {float(xp.reshape(total, (-1,))[0]):.6g}"
-            )
+        law = self._checks.call("final", lambda: self.rule.final(state))
+        self._checks.array("final(state)", law, tuple(state.residual.shape), state.residual)
+        self._checks.law("final(state) must be a distribution", law, 1.0)
         return law
 
     def proxy(self, current: Any, draft: Any, token: Any) -> Any:
-        """The rule's own."""
-        return self._call("proxy", lambda: self.rule.proxy(current, draft, token))
+        """The rule's own; checked to be finite where there is one."""
+        k = self._checks.call("proxy", lambda: self.rule.proxy(current, draft, token))
+        if k is not None:
+            self._checks.array("proxy(current, draft, token)", k, tuple(current.shape), current)
+            self._finite("proxy(current, draft, token)", k)
+        return k
 
     def dry_run(self, candidates: int) -> None:
         """Go through every method on a toy pair, as the engines call them: one row, and a batch of rows."""
         p, q = np.asarray([0.5, 0.3, 0.2]), np.asarray([0.2, 0.3, 0.5])
-        law = self._call("proposal.next", lambda: self.proposal.next(q, ()))
-        self._shape("proposal.next(draft, drawn)", law, (3,), q)
-        if not (law >= 0.0).all() or float(law.sum()) > 1.0 + _SUM_TOLERANCE:
-            raise self._error(f"proposal.next(draft, drawn) must hold probabilities, got {law.tolist()}")
+        rows = np.stack([p, q]), np.stack([q, p])
         n = candidates if self.most_candidates is None else min(candidates, self.most_candidates)
-        shapes = [(p, q), (np.stack([p, q]), np.stack([q, p]))] if self.depends_on == "nothing" else [(p, q)]
-        for target, draft in shapes:
+        if isinstance(self.proposal, CheckedProposal):
+            for drawn in ((), (np.asarray(2),))[: max(n, 1)]:
+                self.proposal.next(q, drawn)
+            self.proposal.limit(*rows, n)
+        for target, draft in [(p, q), rows] if self.depends_on == "nothing" else [(p, q)]:
             state = self.start(target, draft, n)
             self.accept(state)
             self.final(self.reject(state, None if self.depends_on == "nothing" else np.asarray([2, 1])))
 
-    def _call(self, name: str, run: Callable[[], Any]) -> Any:
-        try:
-            return run()
-        except InputError:
-            raise
-        except (Exception, SystemExit) as error:  # a rule that exits would make the run look like a success
-            raise self._error(f"{name} raised {_told(error)}") from None
-
     def _state(self, call: str, state: Any, shape: tuple[int, ...], number: int, like: Any) -> State:
         if not isinstance(state, State):
-            raise self._error(f"{call} must return a State, got {type(state).__name__}")
-        self._shape(f"{call}: residual", state.residual, shape, like)
-        self._shape(f"{call}: draft", state.draft, shape, like)
-        if state.round != number:
-            raise self._error(f"{call}: round must be {number}, got {state.round}")
+            raise self._checks.error(f"{call} must return a State, got {_kind(state)}")
+        for name in ("residual", "draft"):
+            value = getattr(state, name)
+            self._checks.array(f"{call}: {name}", value, shape, like)
+            self._finite(f"{call}: {name}", value)
+        if type(state.round) is not int or state.round != number:
+            raise self._checks.error(f"{call}: round must be {number}, got {_shown(state.round)}")
+        if not isinstance(state.extra, Mapping):
+            raise self._checks.error(
+                f"{call}: extra must be a mapping of names to arrays, got {_kind(state.extra)}"
+            )
         for name, value in state.extra.items():
             if tuple(getattr(value, "shape", ()))[: len(shape) - 1] != shape[:-1]:
-                raise self._error(f"{call}: extra[{name!r}] must be an array of shape {(*shape[:-1], '...')}")
+                raise self._checks.error(
+                    f"{call}: extra[{name!r}] must be an array of shape {(*shape[:-1], '...')}"
+                )
         return state
 
-    def _shape(self, what: str, value: Any, shape: tuple[int, ...], like: Any) -> None:
-        got = getattr(value, "shape", None)
-        if got is None:
-            raise self._error(f"{what} must be an array of shape {shape}, got {type(value).__name__}")
-        if tuple(got) != shape:
-            raise self._error(f"{what} must have shape {shape}, got {tuple(got)}")
-        if not isinstance(value, type(like)):
-            raise self._error(
-                f"{what} must be a {type(like).__name__} like its input, got {type(value).__name__}"
+    def _finite(self, what: str, value: Any) -> None:
+        xp = array_namespace(value)
+        if not bool(xp.all(xp.isfinite(value))):
+            raise self._checks.error(
+                f"{what} must be finite, got NaN or infinity; see kernels.residuals.normalize for a division "
+                "where nothing is left"
             )
-
-    def _worst(self, values: Any) -> float:
-        xp = array_namespace(values)
-        if bool(xp.any(xp.isnan(values))):
-            return float("nan")
-        low, high = float(xp.min(values)), float(xp.max(values))
-        return low if low < 0 else high
-
-    def _error(self, message: str) -> InputError:
-        return InputError(f"{self.where or self.rule.name}: {message}")

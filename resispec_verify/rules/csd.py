@@ -97,6 +97,12 @@ class CSD(Rule):
         draft = xp.broadcast_to(state.draft[..., None, :], residual.shape)
         return State(residual, draft, state.round + 1)
 
+    def options(self) -> dict[str, str]:
+        """The ratio, and the memory where it is short, else its size."""
+        pairs = sorted(self.memory or ())
+        text = " ".join(f"{x}:{y}" for x, y in pairs)
+        return {"ratio": f"{self.ratio:g}", "memory": text if len(text) <= 40 else f"{len(pairs)} pairs"}
+
     def _pairs(self, vocab: int) -> list[tuple[int, int]]:
         """The memory, without tokens that a smaller vocabulary does not have: they cannot occur."""
         return sorted(pair for pair in self.memory or () if max(pair) < vocab)

@@ -110,3 +110,13 @@ class EASD(Rule):
         struck = at(xp.astype(state.extra["struck"], p.dtype), tokens)[..., None] > 0
         residual = xp.where(struck, p, standard_residual(p, q))
         return State(residual, xp.broadcast_to(q, residual.shape), state.round + 1)
+
+    def options(self) -> dict[str, str]:
+        """All of them: none has a default."""
+        return {
+            "target_entropy": f"{self.target_entropy:g}",
+            "draft_entropy": f"{self.draft_entropy:g}",
+            "top_n": str(self.top_n),
+            "overlap": f"{self.overlap:g}",
+            "rejects": str(self.rejects),
+        }

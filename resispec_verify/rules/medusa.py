@@ -2,9 +2,9 @@
 
 Cai et al., Medusa, arXiv 2401.10774 (Section 2.3.1), and its code. Token x_i of a path passes if ``p(x_i) >
 min(delta, alpha exp(-H(p)))`` with H the target's entropy there; the longest prefix of passing tokens is
-accepted. The code's defaults are delta = 0.09 and alpha = 0.3. The token after it is the target's argmax
-(the paper: the first token of the next step is greedy and accepted unconditionally) or a draw from the
-target.
+accepted. The code's defaults are delta = 0.09 and alpha = 0.3. The token after it is the target's argmax, by
+default: in the paper the first token of the next step is greedy and accepted unconditionally, and the code
+does so in its default mode (``fast``). The other choice is a draw from the target.
 
 Guarantee: none; lossy by design, and no coin decides anything. Assumptions: one path (of several, Medusa
 takes the one accepted longest). Deviations: the code adds 1e-5 inside the logarithm of the entropy; this

@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "analysis": {
         "backends", "distributions", "dumps", "errors", "evidence", "kernels", "oracle", "rules", "verdict",
     },
-    "samplers": {"kernels"},
+    "samplers": {"backends", "kernels"},
     "plots": {"analysis"},
     "record": {"distributions", "dumps", "errors", "kernels", "rules"},
     "cli": {

@@ -63,7 +63,7 @@ def test_exact_rules_yield_none_and_the_shortfall_is_confirmed(name, meets):
     search = attack(name, vocab=4, candidates=n, seconds=LONG, most_trials=120)
     assert (search.best, search.witness) == (None, None)
     assert (search.shortfall_witness is None) is meets
-    assert search.compared
+    assert 0 < search.compared < search.trials
     if not meets:
         w = search.shortfall_witness
         target, draft = (tuple(map(F, w[key])) for key in ("target", "draft"))
@@ -125,9 +125,18 @@ def test_command(capsys):
     shown = capsys.readouterr().out
     assert "sglang: no witness against exactness among" in shown
     assert "no proof" in shown
-    assert "acceptance met the limit on every pair" in shown
+    assert "acceptance met the limit on each of " in shown
     assert "sglang (threshold_single = 1/2, threshold_acc = 1/2): inexact" in shown
     assert main(["rules", "--attack", "specinfer", "--budget", "0.6", "--candidates", "2"]) == 0
     assert "falls short of the limit by" in capsys.readouterr().out
+    assert main(["rules", "--attack", "medusa", "--budget", "1e-9"]) == 0
+    assert (
+        capsys.readouterr().out
+        == "medusa: nothing tried: the budget ended before the first pair; raise --budget\n"
+    )
+    for value in ("86401", "inf", "nan", "0", "-1"):
+        # sglang has two settings: what is refused is what was given, not each one's half.
+        assert main(["rules", "--attack", "sglang", "--budget", value]) == 2
+        assert f"at most 86400 seconds (a day), got {value}\n" in capsys.readouterr().err
     assert main(["rules", "--vocab", "4"]) == 2
     assert "--vocab is an option of --attack" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Limits beside acceptances: the array functions against the rational oracle, and the command."""
 
 import json
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -10,11 +11,14 @@ from hypothesis import strategies as st
 
 from resispec_verify.analysis.limits import add_limits
 from resispec_verify.cli import main
+from resispec_verify.cli.limits import _print
+from resispec_verify.cli.output import table_console
 from resispec_verify.distributions import Pair
+from resispec_verify.evidence.enumeration import Budget, operational_marginals
 from resispec_verify.kernels.candidate_limits import pairs_limit, without_replacement_limit
 from resispec_verify.kernels.sequential import levels, overlap
-from resispec_verify.oracle import limit_pairs, limit_without_replacement, sequential_limit
-from resispec_verify.rules import RULES, make_rule
+from resispec_verify.oracle import limit_pairs, limit_without_replacement, marginal, sequential_limit
+from resispec_verify.rules import RULES, Iid, Rule, State, make_rule
 
 EPS = np.finfo(np.float64).eps
 # The quadrature for three and more candidates is good to 1e-14 a value of f; the oracle is exact.
@@ -58,9 +62,111 @@ def test_the_sequential_limit(pair, n):
 def test_no_exact_rule_is_flagged(pair, n):
     exact = ("specinfer", "sequoia", "eagle", "token-match", "k-seq", "optimal-sequential", "spechub")
     found = {}
-    rules = tuple(make_rule(name) for name in exact if RULES[name].least_candidates <= n)
+    tokens = sum(mass > 0 for mass in pair[1])
+    rules = tuple(
+        make_rule(name)
+        for name in exact
+        if RULES[name].least_candidates <= n
+        and (isinstance(RULES[name].proposal, Iid) or tokens >= (RULES[name].most_candidates or n))
+    )
     add_limits(found, rules, Pair(*map(rows, pair)), n, positions=np.array([0]))
     assert [row.rule.name for row in found.values() if row.above()] == []
+
+
+@dataclass
+class Bounded:
+    """Independent draws with a limit of one's own; not hashable, and named like every other."""
+
+    bound: float
+    name: str = "mine"
+
+    def limit(self, target, draft, candidates):
+        return np.full(len(target), self.bound)
+
+    def next(self, draft, drawn):
+        return draft
+
+
+class Rejecting(Rule):
+    claims_exact, source, depends_on = True, "a test", "nothing"
+
+    def __init__(self, name, bound):
+        self.name, self.proposal = name, Bounded(bound)
+
+    def accept(self, state):
+        return 0.0 * state.residual
+
+    def reject(self, state, tokens):
+        return State(state.residual, state.draft, state.round + 1)
+
+
+def test_proposals_of_one_name_have_limits_of_their_own():
+    found = {}
+    rules = (Rejecting("a", 0.25), Rejecting("b", 0.75), Rejecting("c", 0.25))
+    add_limits(found, rules, Pair(*map(rows, [(0.5, 0.5)] * 2)), 2, positions=np.array([0]))
+    assert [row.limit for row in found.values()] == [[0.25], [0.75], [0.25]]
+
+
+def test_a_limit_is_computed_once_for_equal_proposals(monkeypatch):
+    calls = []
+    limit = Iid.limit
+    monkeypatch.setattr(Iid, "limit", lambda *arguments: calls.append(1) or limit(*arguments))
+    add_limits(
+        {}, (make_rule("specinfer"), make_rule("k-seq")), Pair(*map(rows, [(0.5, 0.5)] * 2)), 2,
+        positions=np.array([0]),
+    )  # fmt: skip
+    assert len(calls) == 1
+
+
+def test_rounding_takes_no_acceptance_above_1():
+    """Sums of float32 terms can read 1.0000001: an acceptance is a probability."""
+    law = np.random.default_rng(0).dirichlet(np.ones(50), size=200).astype(np.float32)
+    found = operational_marginals(make_rule("specinfer"), law, law, 2).acceptance
+    assert found.astype(np.float64).sum(axis=-1).max() > 1.0
+    add_limits(table := {}, (make_rule("specinfer"),), Pair(law, law), 2, positions=np.arange(200))
+    (row,) = table.values()
+    assert max(row.accepted) == 1.0
+    assert row.above() == []
+
+
+def test_an_acceptance_that_was_not_expanded_is_a_lower_bound(capsys):
+    laws = [tuple(Fraction(w, 10) for w in law) for law in ((4, 3, 2, 1), (1, 2, 3, 4))]
+    right = float(sum(marginal("token-match", *laws, 4).acceptance))
+    target, draft = map(rows, laws)
+    # With a proposal of its own, if the same, paths are expanded one by one.
+    pair = Pair(target, draft, draft.copy())
+    results = []
+    for gap in (0.1, 0.0):
+        found = {}
+        budget = Budget(gap=gap, until_decided=False)
+        add_limits(found, (make_rule("token-match"),), pair, 4, positions=np.array([0]), budget=budget)
+        results += [row.result() for row in found.values()]
+    part, whole = results
+    low, high = part["acceptance_mean_bounds"]
+    assert low == part["acceptance_mean"] < right
+    assert right <= high == min(low + part["acceptance_gap_max"], 1.0)
+    assert whole["acceptance_mean_bounds"] == [whole["acceptance_mean"]] * 2
+    assert whole["acceptance_mean"] == pytest.approx(right, abs=64 * EPS)
+    _print(results, table_console())
+    shown = capsys.readouterr().out
+    assert f">= {low:.4f}" in shown
+    assert shown.count(">=") == 1
+
+
+def test_the_default_rules_run_on_any_pair(cli_limits):
+    """A draft of one token has no second candidate that differs; rules nobody named must not end the run."""
+    report = cli_limits("--target", "0.5,0.5", "--draft", "1,0")
+    assert {"specinfer", "resispec"} <= {r["rule"] for r in report["results"]}
+    assert all(r["limit_kind"] == "iid" for r in report["results"])
+
+
+@pytest.fixture
+def cli_limits(capsys):
+    def run(*arguments):
+        assert main(["limits", *arguments, "--json", "-"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return run
 
 
 def test_worked_values(capsys):
@@ -109,6 +215,9 @@ def test_a_rule_above_the_limit_is_named_with_its_position(capsys, tmp_path):
         ["--target", "0.5,0.5", "--draft", "0.5,0.5", "--candidates", "0"],
         ["--target", "0.5,0.5", "--draft", "0.5,0.5", "--rule", "specinfr"],
         ["--logits", "missing.pt"],
+        ["--target", "0.5,0.5", "--draft", "0.5,0.5", "--rule", "eagle"],
+        ["--target", "0.5,0.3,0.2", "--draft", "0.5,0,0.5", "--rule", "eagle"],
+        ["--target", "1", "--draft", "1", "--rule", "spechub", "--candidates", "2"],
     ],
 )
 def test_bad_input_is_one_line_and_two(arguments, capsys):

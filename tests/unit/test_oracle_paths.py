@@ -90,17 +90,23 @@ def test_edges(rule, target, draft, make):
 def test_medusa_is_lossy_and_its_threshold_is_that_of_the_paper():
     p, q = memoryless(f("1/10", "2/10", "3/10", "4/10")), memoryless(f("4/10", "3/10", "2/10", "1/10"))
     # 1/10 and 2/10 are above min(0.09, 0.3 exp(-H)) = 0.0835: the first path of full length wins
-    blocks = block_law("medusa", p, q, 2)
+    assert block_law("medusa", p, q, 2) == {(0, 0, 3): 1}  # then the target's best token
+    drawn = {"correction": "target"}
+    blocks = block_law("medusa", p, q, 2, **drawn)
     assert blocks == {(0, 0, x): F(x + 1, 10) for x in range(4)}
     assert complete(blocks, p, 3) != sequence_law(p, 3)
     # a target that is too sure of itself to let 1/20 pass: 0.3 exp(-0.1985) is above 0.09, so delta decides
     sure = memoryless(f("1/20", "19/20"))
-    assert block_law("medusa", sure, memoryless(f(1, 0)), 1, top=1) == {(0,): F(1, 20), (1,): F(19, 20)}
-    assert block_law("medusa", sure, memoryless(f(1, 0)), 1, top=1, delta="1/25") == {
-        (0, 0): F(1, 20), (0, 1): F(19, 20)
-    }  # fmt: skip
+    zero, split = memoryless(f(1, 0)), (F(1, 20), F(19, 20))
+    assert block_law("medusa", sure, zero, 1, top=1, **drawn) == {(0,): split[0], (1,): split[1]}
+    passes = block_law("medusa", sure, zero, 1, top=1, delta="1/25", **drawn)
+    assert passes == {(0, 0): split[0], (0, 1): split[1]}
     # the longest wins over the first
-    assert block_law("medusa", sure, memoryless(f(1, 0)), 1, top=2) == {(1, 0): F(1, 20), (1, 1): F(19, 20)}
+    assert block_law("medusa", sure, zero, 1, top=2, **drawn) == {(1, 0): split[0], (1, 1): split[1]}
+    # ties to the lowest index
+    assert block_law("medusa", memoryless(f("1/2", "1/2")), zero, 1, top=1) == {(0, 0): 1}
+    with pytest.raises(ValueError, match="correction must be greedy or target, got 'draw'"):
+        block_law("medusa", p, q, 1, correction="draw")
 
 
 def test_chains():

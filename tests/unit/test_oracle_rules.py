@@ -32,12 +32,13 @@ P, Q = (F(3, 10), F(4, 10), F(3, 10)), (F(6, 10), F(3, 10), F(1, 10))
 P4, Q4 = tuple(F(k, 10) for k in (1, 2, 3, 4)), tuple(F(k, 10) for k in (4, 3, 2, 1))
 EXACT = [
     "speculative", "specinfer", "sequoia", "eagle", "token-match", "k-seq", "spechub", "sglang",
-    "optimal-sequential",
+    "optimal-sequential", "optimal-joint", "optimal-without-replacement", "optimal-siblings",
 ]  # fmt: skip
 INEXACT = [
     "specinfer-skip-duplicates", "llama-cpp", "resispec", "sequoia+resispec", "eagle+resispec"
 ]  # fmt: skip
-GATE = {"entropy_target": 1.0, "entropy_draft": 1.0, "top": 2}
+GATE = {"target_entropy": 1.0, "draft_entropy": 1.0, "top_n": 2, "overlap": F(1, 2)}
+OPTIONS = {"easd": {"rejects": "overlap", **GATE}, "optimal-siblings": {"values": (3, 2, 1)}}
 LIMITS = {
     "iid": limit_by_prefixes,
     "without-replacement": limit_without_replacement,
@@ -66,7 +67,7 @@ def f(*values):
 def test_exact_rules_are_exact_and_below_the_limit_of_their_candidates(name, laws, n):
     entry = MARGINALS[name]
     n = min(max(n, entry.least), entry.most or n)
-    result = marginal(name, *laws, n)
+    result = marginal(name, *laws, n, **OPTIONS.get(name, {}))
     assert result.law == laws[0]
     accepted, limit = sum(result.acceptance), LIMITS[entry.proposal](*laws, n)
     assert accepted <= limit
@@ -81,7 +82,7 @@ def test_inexact_rules_are_caught_on_four_tokens(name):
 
 @pytest.mark.parametrize("name", list(MARGINALS))
 def test_no_candidates_and_total_mass(name):
-    options = {"gate": "token", **GATE} if name == "easd" else {}
+    options = OPTIONS.get(name, {})
     none = marginal(name, P4, Q4, 0, **options)
     assert (none.law, none.acceptance) == (P4, ())
     for n in MARGINALS[name].counts(3):
@@ -247,17 +248,18 @@ def test_sglang_emits_the_last_token_where_nothing_is_left():
 
 
 def test_easd_is_exact_if_its_gate_does_not_look_at_the_candidate():
-    apart = marginal("easd", P4, Q4, 1, gate="pair", **GATE)  # no token in both top twos: never closed
+    apart = marginal("easd", P4, Q4, 1, rejects="position", **GATE)  # no token in both top twos: never closed
     assert apart == marginal("speculative", P4, Q4, 1)
     flat = f("1/4", "1/4", "1/4", "1/4")
-    pair = marginal("easd", flat, Q4, 1, gate="pair", **GATE)
+    pair = marginal("easd", flat, Q4, 1, rejects="position", **GATE)
     assert (pair.law, pair.acceptance) == (flat, (0,))
-    token = marginal("easd", flat, Q4, 1, gate="token", **GATE)
+    token = marginal("easd", flat, Q4, 1, rejects="overlap", **GATE)
     assert total_variation(token.law, flat) > 0
-    never = marginal("easd", flat, Q4, 1, gate="token", entropy_target=9, entropy_draft=9, top=2)
+    unreached = {**GATE, "target_entropy": 9, "draft_entropy": 9}
+    never = marginal("easd", flat, Q4, 1, rejects="overlap", **unreached)
     assert never == marginal("speculative", flat, Q4, 1)
-    with pytest.raises(ValueError, match="gate must be pair or token"):
-        marginal("easd", flat, Q4, 1, gate="open", **GATE)
+    with pytest.raises(ValueError, match="rejects must be position or overlap"):
+        marginal("easd", flat, Q4, 1, rejects="all", **GATE)
     with pytest.raises(TypeError):
         marginal("easd", flat, Q4, 1)
 

@@ -92,14 +92,12 @@ def test_sglang_with_thresholds(thresholds):
         check(rule, "sglang", target, draft, 2, threshold_single=single, threshold_acc=acc)
 
 
-@pytest.mark.parametrize(("rejects", "gate"), [("position", "pair"), ("overlap", "token")])
-def test_easd(rejects, gate):
-    # "above" against "at least": no entropy of twelfths equals these thresholds.
-    high = {"target_entropy": 0.7, "draft_entropy": 0.6}
-    rule = EASD(top_n=2, overlap=0.5, rejects=rejects, **high)
+@pytest.mark.parametrize("top_n", [2, 9])  # 9: more than there are tokens
+@pytest.mark.parametrize("rejects", ["position", "overlap"])
+def test_easd(rejects, top_n):
+    options = {"target_entropy": 0.7, "draft_entropy": 0.6, "top_n": top_n, "overlap": 0.5}
     for target, draft in pairs(13, 60):
-        options = {"gate": gate, "entropy_target": 0.7, "entropy_draft": 0.6, "top": 2, "overlap": 1}
-        check(rule, "easd", target, draft, 1, **options)
+        check(EASD(**options, rejects=rejects), "easd", target, draft, 1, **options, rejects=rejects)
 
 
 def levels(chain: Any, size: int, length: int) -> list[np.ndarray]:
@@ -135,15 +133,16 @@ def test_block_verification(chain, length):
         assert abs(found.accepted.sum() - 1.0) <= 2 * bound
 
 
+@pytest.mark.parametrize("options", [{}, {"correction": "target"}, {"correction": "greedy"}])
 @pytest.mark.parametrize("length", [1, 2, 3])
-def test_medusa_on_one_path(length):
+def test_medusa_on_one_path(length, options):
     # The oracle's heads propose the draft's best token at the root all along: a draft that is certain.
     for target, draft in pairs(15, 20):
         size, p, q = len(target), rotating(target), rotating(draft)
         best = max(range(size), key=lambda x: (draft[x], -x))
         certain = memoryless([F(int(x == best)) for x in range(size)])
-        rule = make_path_rule("medusa", correction="target")
+        rule = make_path_rule("medusa", **options)
         found = path_marginal(rule, levels(p, size, length + 1), levels(certain, size, length))
-        right = joint("medusa", p, q, size, length, top=1)
+        right = joint("medusa", p, q, size, length, top=1, **options)
         assert 0.5 * np.abs(found.joint - right).sum() <= found.rounding + (2 * length + 1) * EPS
-    assert Medusa() != rule
+    assert (rule == Medusa()) is (options != {"correction": "target"})
