@@ -26,7 +26,8 @@ _Limits = tuple[list[float | None], list[float | None]]
 class LimitRow:
     """One line: a rule at a temperature and a number of candidates; lists have one entry a position.
 
-    ``accepted`` is placed acceptance, a lower bound where paths were left unexpanded.
+    ``accepted`` is placed acceptance less its certified error, a lower bound where paths were left
+    unexpanded; ``accepted + gap`` is one from above.
     """
 
     rule: Rule
@@ -125,8 +126,9 @@ def add_limits(
             known.append((rule.proposal, n, limits))
         row = rows.setdefault((label(rule), temperature), LimitRow(rule, temperature, n))
         accepted = to_numpy(found.acceptance).astype(np.float64).sum(axis=-1)
-        row.accepted += np.minimum(accepted, 1.0).tolist()
-        row.gap += to_numpy(found.gap).astype(np.float64).tolist()
+        error = n * np.asarray(found.acceptance_error or 0.0)
+        row.accepted += np.clip(accepted - error, 0.0, 1.0).tolist()
+        row.gap += (to_numpy(found.gap).astype(np.float64) + 2.0 * error).tolist()
         row.rounding += to_numpy(found.rounding).astype(np.float64).tolist()
         row.limit += limits[0]
         row.sequential_limit += limits[1]

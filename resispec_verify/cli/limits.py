@@ -228,7 +228,7 @@ def _print(results: list[dict[str, Any]], console: Any) -> None:
             "T": f"{r['temperature']:g}",
             "n": str(r["candidates"]),
             "positions": str(r["positions"]),
-            "acceptance": (">= " if r["acceptance_gap_max"] > 0 else "") + f"{r['acceptance_mean']:.4f}",
+            "acceptance": (">= " if r["acceptance_gap_max"] >= 5e-5 else "") + f"{r['acceptance_mean']:.4f}",
             "sequential limit": shown(r["sequential_limit_mean"]),
             "limit": shown(r["limit_mean"]),
             "above": str(r["above_limit"]),

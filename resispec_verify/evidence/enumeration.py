@@ -3,7 +3,7 @@
 Ways from fast to general, with one result:
 
 1. a rule whose residual ignores the rejected token has one state a round: n rounds on whole batches;
-2. a rule may sum its own paths (ResiSpec: one scalar a path, `Rule.sum_paths`);
+2. a rule may sum its own paths (ResiSpec: one scalar a path, Sequoia: two; `Rule.sum_paths`);
 3. otherwise paths are expanded one batch of rejected tokens at a time, heaviest first, until what is left
    unexpanded, the certified gap, is small enough or the budget is spent.
 
@@ -28,6 +28,7 @@ from resispec_verify.errors import InputError
 from resispec_verify.evidence.marginal import Marginals, rounding_bound, summation_error, tv_interval
 from resispec_verify.evidence.tuples import tuple_marginals
 from resispec_verify.kernels import compiled
+from resispec_verify.kernels.sequoia_paths import BoundedPathSum
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import Iid, Proposal
 from resispec_verify.rules.tuples import TupleRule
@@ -102,6 +103,7 @@ def operational_marginals(
         raise InputError(f"rule {rule.name!r} needs {rule.least_candidates} candidates, got {n}")
     proposal = proposal or rule.proposal
     honest = drawn_from is None and isinstance(proposal, Iid)
+    own = drawn_from is None and proposal == rule.proposal
     drawn_from = draft if drawn_from is None else drawn_from
     # A rule gets copies: one that writes into its arguments is scored on the originals.
     shown, declared = (array_namespace(a).asarray(a, copy=True) for a in (target, draft))
@@ -118,7 +120,7 @@ def operational_marginals(
             left = replace(
                 budget, gap=gap, most_paths=budget.most_paths - spent, most_states=budget.most_states - spent
             )
-            row = _summed(rule, p, q, n, left) if honest and n > 0 else None
+            row = _summed(rule, p, q, n, left) if own and n > 0 else None
             row = row or _Expansion(rule, p, q, n, s, proposal, left, honest).run()
             spent += row.expansions[0]
             if best is None or float(row.gap[0]) <= float(best.gap[0]):
@@ -157,6 +159,7 @@ def _stack(rows: list[Marginals]) -> Marginals:
         *(stacked(name) for name in ("placed", "first", "unexpanded", "acceptance", "rounding")),
         expansions=[e for row in rows for e in row.expansions],
         exhausted=[e for row in rows for e in row.exhausted],
+        acceptance_error=[e for row in rows for e in row.acceptance_error or [0.0]],
     )
 
 
@@ -214,9 +217,13 @@ def _summed(rule: Rule, p: Any, q: Any, n: int, budget: Budget) -> Marginals | N
         row(np.minimum(host_p, host_q)),
         unexpanded=row(placed.unexpanded),
         acceptance=row(placed.acceptance),
-        rounding=row(rounding_bound(host_p, host_q, n, roundings, float(np.finfo(np.float64).eps))),
+        rounding=row(
+            rounding_bound(host_p, host_q, n, roundings, float(np.finfo(np.float64).eps))
+            + (placed.rounding if isinstance(placed, BoundedPathSum) else 0.0)
+        ),
         expansions=[placed.paths],
         exhausted=[gap > budget.gap],
+        acceptance_error=[placed.acceptance_error if isinstance(placed, BoundedPathSum) else 0.0],
     )
 
 

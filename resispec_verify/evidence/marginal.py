@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,9 @@ class Marginals:
         Paths evaluated, by position (1 a round where rejections need not be told apart).
     exhausted : list of bool
         Whether the budget of expansions ended the work before the gap was reached.
+    acceptance_error : list of float
+        Certified bound on what each entry of ``acceptance`` errs by besides rounding and the gap, by
+        position; empty where nothing does.
     """
 
     placed: Any
@@ -42,6 +45,7 @@ class Marginals:
     rounding: Any
     expansions: list[int]
     exhausted: list[bool]
+    acceptance_error: list[float] = field(default_factory=list)
 
     @property
     def gap(self) -> Any:

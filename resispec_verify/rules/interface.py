@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from resispec_verify.kernels.residuals import accept_ratio
+from resispec_verify.kernels.sequoia_paths import BoundedPathSum
 from resispec_verify.kernels.shaped_paths import PathSum
 from resispec_verify.rules.proposals import Iid, Proposal
 
@@ -92,10 +93,11 @@ class Rule(ABC):
 
     def sum_paths(
         self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
-    ) -> PathSum | None:
+    ) -> PathSum | BoundedPathSum | None:
         """The whole marginal of one position ``(V,)``, where a rule knows something faster.
 
-        Candidates are i.i.d. from ``draft``. None (the default) where it does not.
+        Candidates are drawn from ``draft`` by the rule's own `proposal`; the engine asks only then. None (the
+        default) where the rule does not know. A subclass that changes what the rule does has to override it.
         """
         return None
 

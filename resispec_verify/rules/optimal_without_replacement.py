@@ -1,8 +1,8 @@
 """The best sequential rule for two candidates drawn without replacement.
 
-The first candidate x is accepted with ``A(x) / q(x)``; the second, y, with what the target has left of it over
-the probability that it is offered, ``q(y) sum_{x != y} (q(x) - A(x)) / (1 - q(x))``: a test that does not look
-at which token was rejected. If both are rejected the token is drawn from what is left of the target.
+The first candidate x is accepted with ``A(x) / q(x)``; the second, y, with what the target has left of it
+over the probability that it is offered, ``q(y) sum_{x != y} (q(x) - A(x)) / (1 - q(x))``: a test that does
+not look at which token was rejected. If both are rejected the token is drawn from what is left of the target.
 
 Guarantee: exact for every A with ``0 <= A <= min(p, q)``, on average over the rejected token and not given
 it. With the A of `kernels.two_distinct` no sequential rule accepts more; the proof is in

@@ -18,7 +18,10 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
+from resispec_verify.backends import to_numpy
+from resispec_verify.kernels.ratio_order import ratio_order
 from resispec_verify.kernels.residuals import normalize, standard_residual
+from resispec_verify.kernels.sequoia_paths import BoundedPathSum, distinct_marginal
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import WithoutReplacement, strike_out
 
@@ -47,3 +50,12 @@ class Sequoia(Rule):
         draft = draft_without(state.draft, tokens)
         residual = standard_residual(state.residual, state.draft)[..., None, :]
         return State(xp.broadcast_to(residual, draft.shape), draft, state.round + 1)
+
+    def sum_paths(
+        self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+    ) -> BoundedPathSum | None:
+        """Two scalars a path, and what depends on the rejected tokens only through their q."""
+        if self != Sequoia():  # a subclass may do something else
+            return None
+        order = ratio_order(to_numpy(target), to_numpy(draft))
+        return distinct_marginal(order, candidates, gap, most_paths)

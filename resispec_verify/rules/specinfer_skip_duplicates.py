@@ -11,6 +11,7 @@ that mode draws them. No deviations.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +20,13 @@ from array_api_compat import array_namespace
 
 from resispec_verify.kernels.probabilities import one_hot
 from resispec_verify.kernels.residuals import accept_ratio, standard_residual
-from resispec_verify.kernels.shaped_paths import PathSum
+from resispec_verify.kernels.sequoia_paths import BoundedPathSum
+from resispec_verify.kernels.skipped_draws import rejected_by_draws
 from resispec_verify.rules.interface import Rule, State
 
 __all__ = ["SpecInferSkipDuplicates"]
+
+_MOST = 6  # candidates; the closed form has terms for every set partition of them
 
 
 @dataclass(frozen=True)
@@ -54,36 +58,27 @@ class SpecInferSkipDuplicates(Rule):
 
     def sum_paths(
         self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
-    ) -> PathSum | None:
-        """Closed form for up to three i.i.d. candidates.
+    ) -> BoundedPathSum | None:
+        """Closed form for up to six candidates.
 
         The residual depends only on how many different tokens were rejected, and a token rejected before has
         no residual left, so that ``min(1, R_j/q)`` rejects it anyway. With ``d_j = (q - R_j)_+`` the
         probability of each number of rejections is a sum over the tokens rejected, all different.
         """
-        if candidates > 3:
+        if candidates > _MOST or self != SpecInferSkipDuplicates():  # a subclass may do something else
             return None
         q = np.asarray(draft, np.float64)
         R = [np.asarray(target, np.float64)]
         for _ in range(candidates):
             R.append(standard_residual(R[-1][None, :], q[None, :])[0])
-        d = [np.clip(q - r, 0.0, None) for r in R]
-        total = [float(values.sum()) for values in d]
-        once = float((d[0] * q).sum())  # x, then x again
-        # reached[k][j]: probability of j different rejections by k candidates, and no acceptance.
-        reached = [[1.0], [0.0, total[0]]]
-        if candidates > 1:
-            reached.append([0.0, once, max(total[0] * total[1] - once, 0.0)])
-        if candidates > 2:
-            twice = float((d[0] * q * q).sum())
-            # x x y; then x y x and x y y. Where x was rejected, d_1(x) = q(x).
-            new = total[1] * once - twice
-            old = new + total[0] * float((d[1] * q).sum()) - twice
-            reached.append([0.0, twice, max(new + old, 0.0), max(reached[2][2] * total[2] - old, 0.0)])
+        rejected, magnitude = rejected_by_draws([np.clip(q - r, 0.0, None) for r in R], q, candidates)
         placed, acceptance = np.zeros_like(q), np.zeros(candidates)
         for k in range(candidates):
-            emitted = [w * np.minimum(r, q) for w, r in zip(reached[k], R, strict=False)]
+            emitted = [w * np.minimum(r, q) for w, r in zip(rejected[k], R, strict=False)]
             acceptance[k] = sum(float(e.sum()) for e in emitted)
             placed += sum(emitted)
-        placed += sum(w * r for w, r in zip(reached[candidates], R, strict=False))
-        return PathSum(placed, acceptance, np.zeros(candidates + 1), candidates)
+        placed += sum(w * r for w, r in zip(rejected[candidates], R, strict=False))
+        # Terms of both signs: each errs relative to itself, by a pairwise sum over V for each of its blocks.
+        roundings = candidates**2 * (128 + math.ceil(math.log2(q.size)) + 8)
+        rounding = 0.5 * float(np.finfo(np.float64).eps) * roundings * magnitude
+        return BoundedPathSum(placed, acceptance, np.zeros(candidates + 1), candidates, rounding)

@@ -41,8 +41,12 @@ class TokenMatch(Rule):
         """The target's token is not x."""
         return Eagle().reject(state, tokens)
 
-    def sum_paths(self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float) -> PathSum:
+    def sum_paths(
+        self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+    ) -> PathSum | None:
         """Closed form for i.i.d. candidates: y is first matched by candidate k with ``(1-q)^{k-1} q``."""
+        if self != TokenMatch():  # a subclass may do something else
+            return None
         missed, acceptance = np.asarray(target, np.float64), np.zeros(candidates)
         for k in range(candidates):
             acceptance[k] = (missed * draft).sum()
