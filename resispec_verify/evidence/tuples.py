@@ -31,7 +31,7 @@ def tuple_marginals(
     """
     xp = array_namespace(target)
     like = {"dtype": target.dtype, "device": target.device}
-    placed, acceptance, evaluated = [], [], []
+    placed, acceptance, evaluated, terms = [], [], [], [0]
     for i in range(target.shape[0]):
         state = rule.start(target[i, :], draft[i, :], candidates)
         if isinstance(proposal, Iid):
@@ -42,7 +42,8 @@ def tuple_marginals(
                 rest = max(float(to_numpy(drawn_from[i, :]).sum()) - total, 0.0)
                 placed.append(mass + rest * to_numpy(rule.final(state)).astype(np.float64))
                 acceptance.append(np.full(candidates, total / candidates))
-                evaluated.append(len(mass))
+                evaluated.append(1)
+                terms.append(3 * len(mass))  # prefix sums over pieces of the vocabulary, up to three a token
                 continue
         tokens, weights = all_tuples(proposal, drawn_from[i, :], candidates)
         given = rule.emitted(state, xp.asarray(tokens, device=target.device))
@@ -54,10 +55,11 @@ def tuple_marginals(
         placed.append(mass + rest * to_numpy(rule.final(state)).astype(np.float64))
         acceptance.append(emitted.sum(axis=0))
         evaluated.append(len(tokens))
+        terms.append(len(tokens))
     eps = float(xp.finfo(target.dtype).eps)
     rows, vocab = target.shape
     # Row sums in the working precision; then a token collects its tuples one after the other, in float64.
-    collected = max(evaluated, default=0) * float(np.finfo(np.float64).eps) / eps
+    collected = max(terms) * float(np.finfo(np.float64).eps) / eps
     roundings = 4 * summation_error(vocab) + 24 + collected
     return Marginals(
         xp.asarray(np.stack(placed), **like),
