@@ -54,16 +54,18 @@ def get_backend(name: str = "auto") -> Backend:
     Raises
     ------
     InputError
-        The library is not installed, or no device answers. Nothing falls back silently; ``auto`` is NumPy.
+        The library is not installed or does not work, or no device answers. Nothing falls back silently:
+        ``auto`` is NumPy, which always works, and does not look for CuPy.
     """
     if name in ("auto", "numpy"):
         return Backend("numpy", importlib.import_module("array_api_compat.numpy"))
     if name == "torch":
         try:
             return Backend("torch", importlib.import_module("array_api_compat.torch"), "cpu")
-        except ImportError:
+        except Exception as error:  # a broken installation raises nearly anything
             raise InputError(
-                "--backend torch: torch is not installed; pip install 'resispec-verify[torch]', or use numpy"
+                f"--backend torch: looked for torch: {_reason(error)}; "
+                "pip install 'resispec-verify[torch]', or use --backend numpy"
             ) from None
     if name == "cupy":
         return _cupy()
@@ -71,12 +73,24 @@ def get_backend(name: str = "auto") -> Backend:
 
 
 def _cupy() -> Backend:
+    """CuPy, of which anything can fail: its import, the driver behind it, the first query of a device."""
     try:
         cupy = importlib.import_module("cupy")
-        devices = cupy.cuda.runtime.getDeviceCount()
-    except Exception as error:  # a broken CuPy raises nearly anything, on import or on the first query
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"--backend cupy: no CUDA device answers ({reason}); use --backend numpy") from None
-    if devices < 1:
-        raise InputError("--backend cupy: CuPy is installed but sees no CUDA device; use --backend numpy")
-    return Backend("cupy", importlib.import_module("array_api_compat.cupy"))
+    except Exception as error:
+        raise InputError(
+            f"--backend cupy: looked for the package cupy: {_reason(error)}; "
+            "install the CuPy of your CUDA version, or use --backend numpy"
+        ) from None
+    try:
+        devices = int(cupy.cuda.runtime.getDeviceCount())
+        if devices > 0:
+            return Backend("cupy", importlib.import_module("array_api_compat.cupy"))
+        reason = "there is none"
+    except Exception as error:
+        reason = _reason(error)
+    raise InputError(f"--backend cupy: looked for a CUDA device: {reason}; use --backend numpy")
+
+
+def _reason(error: Exception) -> str:
+    """What an exception says, on one line."""
+    return " ".join(str(error).split()) or type(error).__name__

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_backends import (
-    EVERYTHING,
-    ROWS,
-    SETTINGS,
-    VOCAB,
-    Unchanged,
-    assert_close,
-    check_like,
-    eps,
-    pair,
-    to_numpy,
-)
+from libraries import ROWS, VOCAB, Unchanged, assert_close, check_like, eps, pair, to_numpy
+from test_backends import EVERYTHING
+from test_backends import RULES as BEFORE
 
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.marginal import summation_error
 from resispec_verify.rules import (
     CSD,
     EASD,
+    NEED_PARAMETERS,
+    PATH_RULES,
     RULES,
     Block,
     Greedy,
     Iid,
     Medusa,
+    OptimalSiblings,
     Pairs,
+    Rule,
     SGLang,
     TupleRule,
     WithoutReplacement,
@@ -35,7 +30,8 @@ from resispec_verify.rules import (
 )
 from resispec_verify.rules.k_seq import solve_rho
 
-NAMES = [name for name in RULES if name not in ("speculative", "specinfer", "resispec", "optimal-sequential")]
+# Every rule that needs no parameters is here, or in `test_backends`, by its name alone.
+NAMES = [name for name in RULES if name not in {rule.name for rule in BEFORE}]
 MORE = [
     *(make_rule(name) for name in NAMES),
     SGLang(0.5, 0.75),
@@ -44,20 +40,26 @@ MORE = [
         EASD(target_entropy=1.0, draft_entropy=1.0, top_n=3, overlap=0.3, rejects=rejects)
         for rejects in ("position", "overlap")
     ),
+    OptimalSiblings((1.0, 0.5)),
 ]
-# One library of each kind; `test_backends` has the others.
-KINDS = {("numpy", "float64"), ("numpy", "float32"), ("torch", "float64"), ("torch", "float32"),
-         ("strict, another device", "float64")}  # fmt: skip
-CHOSEN = [(library, dtype) for library, dtype in SETTINGS if (library.name, dtype) in KINDS]
-# These sum their own paths, in float64 whatever the precision they are given.
-OWN = ("token-match", "specinfer-skip-duplicates")
+PATHS = [Block(), Medusa(), Medusa(correction="target")]
 
 
-@pytest.fixture(params=CHOSEN, ids=lambda setting: f"{setting[0].name}-{setting[1]}")
-def setting(request):
-    if request.param[0].module != "numpy":
-        pytest.importorskip(request.param[0].module)
-    return request.param
+def sums_its_own_paths(rule) -> bool:
+    """Such a rule does so in float64, whatever the precision it is given."""
+    return type(rule).sum_paths is not Rule.sum_paths
+
+
+def untested(rules) -> set[str]:
+    return set(rules) - {rule.name for rule in (*BEFORE, *MORE, *PATHS)}
+
+
+def test_every_rule_is_here():
+    assert untested(RULES | NEED_PARAMETERS | PATH_RULES) == set()
+
+
+def test_a_rule_that_is_not_here_is_noticed():
+    assert untested([*RULES, "a-new-rule"]) == {"a-new-rule"}
 
 
 @pytest.fixture(params=MORE, ids=lambda rule: ",".join([rule.name, *rule.options().values()]))
@@ -73,7 +75,7 @@ def test_operational_marginals(setting, rule):
     with Unchanged(target, draft):
         marginals = operational_marginals(rule, target, draft, 2, budget=EVERYTHING)
     for values in (marginals.placed, marginals.acceptance, marginals.unexpanded, marginals.rounding):
-        check_like(values, target, same_dtype=rule.name not in OWN)
+        check_like(values, target, same_dtype=not sums_its_own_paths(rule))
     bound = float(to_numpy(marginals.rounding).max() + right.rounding.max())
     assert_close(marginals.placed, right.placed, 2 * bound)
     assert_close(marginals.acceptance, right.acceptance, 2 * bound)
@@ -122,7 +124,60 @@ def test_proposals_of_many_rows(setting, proposal):
         assert_close(law, proposal.next(q, theirs), eps(dtype) * (summation_error(VOCAB) + 2))
 
 
-@pytest.mark.parametrize("rule", [Block(), Medusa(), Medusa(correction="target")], ids=lambda r: r.name)
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("proposal", [Iid(), WithoutReplacement(), Greedy(), Pairs()], ids=lambda p: p.name)
+def test_limits_of_proposals(setting, proposal, n):
+    library, dtype = setting
+    p, q = pair(dtype)
+    target, draft = library.array(p), library.array(q)
+    with Unchanged(target, draft):
+        limit = proposal.limit(target, draft, n)
+    right = proposal.limit(p.astype(np.float64), q.astype(np.float64), n)
+    if right is None:
+        assert limit is None
+        return
+    check_like(limit, target)
+    assert_close(limit, right, eps(dtype) * (2 * VOCAB + 2 * summation_error(VOCAB) + n + 2))
+
+
+@pytest.mark.parametrize(
+    "rule", [*BEFORE, *MORE], ids=lambda rule: ",".join([rule.name, *rule.options().values()])
+)
+def test_closed_form_of_the_last_round(setting, rule):
+    library, dtype = setting
+    if isinstance(rule, TupleRule):
+        return
+    p, q = pair(dtype)
+    target, draft = library.array(p), library.array(q)
+    with Unchanged(target, draft):
+        closed = rule.last_round(rule.start(target, draft, 1))
+    right = rule.last_round(rule.start(p, q, 1))
+    if right is None:
+        assert closed is None
+        return
+    check_like(closed, target)
+    # In float64 on the CPU: one code, rounded once to the input's precision.
+    assert_close(closed, right, eps(dtype))
+
+
+def test_proxy(setting, rule):
+    library, dtype = setting
+    p, q = pair(dtype)
+    tokens = np.array([1, 0, 5])
+    target, draft, rejected = library.array(p), library.array(q), library.array(tokens)
+    with Unchanged(target, draft, rejected):
+        k = rule.proxy(target, draft, rejected)
+    right = rule.proxy(p, q, tokens)
+    if right is None:
+        assert k is None
+        return
+    check_like(k, target)
+    assert_close(k, right, 2 * eps(dtype) * (summation_error(VOCAB) + 8))
+
+
+@pytest.mark.parametrize(
+    "rule", PATHS, ids=lambda r: ",".join([r.name, r.correction] if r.name == "medusa" else [r.name])
+)
 def test_paths(setting, rule):
     library, dtype = setting
     p, q = pair(dtype)
