@@ -1,14 +1,19 @@
-"""Evaluate rules over the positions of dumps, batch by batch."""
+"""Evaluate rules over the positions of dumps, batch by batch.
+
+A batch is a range of positions, evaluated by itself and without state: the same numbers come out wherever and
+in whatever order batches are evaluated. Memory holds one batch and a few numbers for each position.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from resispec_verify.analysis.marginals import Clock, Evaluation, Row, evaluate
+from resispec_verify.analysis.parts import Part, Span
 from resispec_verify.backends import Backend, to_numpy
 from resispec_verify.distributions import (
     LOGGED_SUM_TOLERANCE,
@@ -20,7 +25,16 @@ from resispec_verify.distributions import (
 from resispec_verify.dumps import Batch, FlatDump, looks_like_probabilities
 from resispec_verify.errors import InputError
 
-__all__ = ["Reading", "Table", "evaluate_dump", "input_kind", "pairs_of", "pool"]
+__all__ = [
+    "Reading",
+    "Table",
+    "evaluate_dump",
+    "evaluate_spans",
+    "input_kind",
+    "pairs_of",
+    "pool",
+    "position_range",
+]
 
 # Elements of one float64 batch (positions x vocab): 8 MiB an array.
 _BATCH_ELEMENTS = 1 << 20
@@ -126,23 +140,48 @@ def pairs_of(
     InputError
         Range outside the dump, bad values (file, key and position named).
     """
-    start, stop = _range(dump, reading)
+    start, stop = position_range(dump, reading)
     with clock("load"):
-        kind = input_kind(dump, reading.kind)
-    size = reading.batch or max(2, min(64, _BATCH_ELEMENTS // dump.vocab))
-    for first in range(start, stop, size):
-        last = min(first + size, stop)
-        with clock("load"):
-            batch = dump.batch(first, last)
-            if kind != "logits":
-                batch = _from_probabilities(dump, batch, kind, first)
-        for members, dataset, samplings in _groups(dump, reading, first, last):
-            part = _take(batch, members - first)
-            for sampling in samplings:
-                with clock("softmax"):
-                    pair = _pair(part, sampling, reading, backend)
-                yield Members(pair, members, sampling, dataset)
+        reading = replace(reading, kind=input_kind(dump, reading.kind))
+    for first, last in _cut([(start, stop)], _size(dump, reading)):
+        yield from _members(dump, reading, first, last, backend, clock)
         advance(last - first)
+
+
+def _members(
+    dump: FlatDump, reading: Reading, first: int, last: int, backend: Backend, clock: Clock
+) -> Iterator[Members]:
+    """The pairs of positions ``first..last - 1``; the kind of rows must be known."""
+    with clock("load"):
+        batch = dump.batch(first, last)
+        if reading.kind not in (None, "logits"):
+            batch = _from_probabilities(dump, batch, reading.kind, first)
+    for members, dataset, samplings in _groups(dump, reading, first, last):
+        part = _take(batch, members - first)
+        for sampling in samplings:
+            with clock("softmax"):
+                pair = _pair(part, sampling, reading, backend)
+            yield Members(pair, members, sampling, dataset)
+
+
+def _size(dump: FlatDump, reading: Reading) -> int:
+    """Positions at a time."""
+    return reading.batch or max(2, min(64, _BATCH_ELEMENTS // dump.vocab))
+
+
+def _cut(spans: Iterable[Span], size: int) -> list[Span]:
+    """The same positions in spans of at most ``size``."""
+    return [(i, min(i + size, last)) for first, last in spans for i in range(first, last, size)]
+
+
+def _missing(done: Iterable[Span], start: int, stop: int) -> list[Span]:
+    """What of ``start..stop - 1`` is in none of the spans."""
+    missing, at = [], start
+    for first, last in [*sorted(done), (stop, stop)]:
+        if first > at:
+            missing.append((at, first))
+        at = max(at, last)
+    return missing
 
 
 def evaluate_dump(
@@ -153,34 +192,136 @@ def evaluate_dump(
     backend: Backend,
     clock: Clock,
     advance: Callable[[int], Any] = lambda done: None,
+    note: Callable[[str], Any] = lambda line: None,
+    done: Mapping[Span, Part] | None = None,
+    keep: Callable[[Span, Part], Any] = lambda span, part: None,
+    run: Callable[[Reading, list[Span]], Iterable[tuple[Span, Part]]] | None = None,
 ) -> Table:
-    """Evaluate one dump; arguments and errors as `pairs_of`."""
+    """Evaluate one dump.
+
+    Parameters
+    ----------
+    advance : callable
+        Called with the number of positions after each batch.
+    note : callable
+        Called with a line when the run goes on otherwise than it was asked to.
+    done : mapping, optional
+        Parts of an earlier run, by their positions: they are not evaluated again.
+    keep : callable
+        Called with the positions and the part of each batch as soon as it is evaluated.
+    run : callable, optional
+        Evaluates spans elsewhere, in any order; by default `evaluate_spans` does, here.
+
+    Raises
+    ------
+    InputError
+        Range outside the dump, bad values (file, key and position named), too few logged candidates, or a
+        single position that memory does not hold.
+    """
+    _logged(dump, evaluation)
+    start, stop = position_range(dump, reading)
+    with clock("load"):
+        reading = replace(reading, kind=input_kind(dump, reading.kind))
+    parts = dict(done or {})
+    advance(sum(last - first for first, last in parts))
+    spans = _cut(_missing(parts, start, stop), _size(dump, reading))
+    found = (
+        evaluate_spans(dump, reading, evaluation, spans, backend=backend, note=note)
+        if run is None
+        else run(reading, spans)
+    )
+    for span, part in found:
+        keep(span, part)
+        parts[span] = part
+        advance(span[1] - span[0])
+    whole = Part()
+    for span in sorted(parts):
+        whole.extend(parts.pop(span))
+    for phase, seconds in whole.seconds.items():
+        clock.seconds[phase] = clock.seconds.get(phase, 0.0) + seconds
+    return Table(whole.rows(), whole.padding)
+
+
+def evaluate_spans(
+    dump: FlatDump,
+    reading: Reading,
+    evaluation: Evaluation,
+    spans: Sequence[Span],
+    *,
+    backend: Backend,
+    note: Callable[[str], Any] = lambda line: None,
+) -> Iterator[tuple[Span, Part]]:
+    """Parts of a dump, one a span, in order; where memory ends, spans are halved from there on.
+
+    Parameters
+    ----------
+    reading : Reading
+        With the kind of rows.
+    """
+    waiting = list(reversed(spans))
+    size = max((last - first for first, last in spans), default=1)
+    while waiting:
+        first, last = waiting.pop()
+        if last - first > size:
+            waiting += reversed(_cut([(first, last)], size))
+            continue
+        part = _evaluated(dump, reading, evaluation, first, last, backend)
+        if part is not None:
+            yield (first, last), part
+            continue
+        if last - first == 1:
+            other = "" if backend.name == "numpy" else " or --backend numpy"
+            raise InputError(
+                f"{dump.path}: memory of backend {backend.name} does not hold position {first} alone; use a "
+                f"machine with more{other}"
+            )
+        size = (last - first) // 2
+        note(f"out of memory with {last - first} positions at a time; going on with {size} (--batch {size})")
+        waiting.append((first, last))
+
+
+def _evaluated(
+    dump: FlatDump, reading: Reading, evaluation: Evaluation, first: int, last: int, backend: Backend
+) -> Part | None:
+    """The part of positions ``first..last - 1``; None where memory ended."""
+    clock = Clock()
+    part = Part(seconds=clock.seconds)
+    logged = _logged(dump, evaluation)
+    try:
+        for members in _members(dump, reading, first, last, backend, clock):
+            pair = members.pair
+            if dump.pad:
+                on_padding = pair.target[:, min(dump.pad) :] + pair.draft[:, min(dump.pad) :]
+                part.padding += to_numpy(backend.xp.sum(on_padding, axis=-1)).tolist()
+            evaluate(
+                pair,
+                evaluation,
+                part.tables.setdefault((members.dataset, members.sampling), {}),
+                positions=members.positions.tolist(),
+                backend=backend,
+                clock=clock,
+                candidates=None if logged is None else logged[members.positions],
+                temperature=members.sampling.temperature,
+                dataset=members.dataset,
+                source=str(dump.path),
+            )
+    except (MemoryError, RuntimeError) as error:
+        # torch's is a RuntimeError of that name; NumPy's and CuPy's are MemoryErrors.
+        if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":
+            raise
+        return None  # and with the error go the arrays of its frames
+    return part
+
+
+def _logged(dump: FlatDump, evaluation: Evaluation) -> np.ndarray | None:
+    """The candidates of the dump, where the path identity needs them."""
     logged = None if evaluation.candidate_list or not evaluation.identity else dump.candidates
     if logged is not None and logged.shape[1] < evaluation.candidates:
         raise InputError(
             f"{dump.path}: candidates has {logged.shape[1]} a position, fewer than the "
             f"{evaluation.candidates} to verify; lower --candidates or give --candidate-list"
         )
-    tables: dict[tuple[Any, ...], dict[tuple[str, str], Row]] = {}
-    padding: list[float] = []
-    for members in pairs_of(dump, reading, backend=backend, clock=clock, advance=advance):
-        pair = members.pair
-        if dump.pad:
-            on_padding = pair.target[:, min(dump.pad) :] + pair.draft[:, min(dump.pad) :]
-            padding += to_numpy(backend.xp.sum(on_padding, axis=-1)).tolist()
-        evaluate(
-            pair,
-            evaluation,
-            tables.setdefault((members.dataset, members.sampling), {}),
-            positions=members.positions.tolist(),
-            backend=backend,
-            clock=clock,
-            candidates=None if logged is None else logged[members.positions],
-            temperature=members.sampling.temperature,
-            dataset=members.dataset,
-            source=str(dump.path),
-        )
-    return Table([row for rows in tables.values() for row in rows.values()], padding)
+    return logged
 
 
 def _groups(
@@ -210,7 +351,8 @@ def _take(batch: Batch, rows: np.ndarray) -> Batch:
     return Batch(batch.target[rows], batch.draft[rows], proposal)
 
 
-def _range(dump: FlatDump, reading: Reading) -> tuple[int, int]:
+def position_range(dump: FlatDump, reading: Reading) -> Span:
+    """First and last position that are read; raises `InputError` where they are outside the dump."""
     start = 0 if reading.start is None else reading.start
     stop = dump.positions if reading.stop is None else reading.stop
     if not 0 <= start < stop <= dump.positions:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from resispec_verify.cli.kl_run import Run, compile_kernels
 from resispec_verify.cli.kl_settings import (
     check_demands,
     check_plot,
@@ -20,7 +19,6 @@ from resispec_verify.cli.kl_settings import (
 from resispec_verify.cli.output import (
     check_writable,
     files_read,
-    progress,
     table_console,
     write_csv,
     write_json,
@@ -32,9 +30,15 @@ if TYPE_CHECKING:
     from resispec_verify.analysis.marginals import Clock, Evaluation, Row
     from resispec_verify.analysis.over_dumps import Reading, Table
     from resispec_verify.backends import Backend
-    from resispec_verify.dumps import FlatDump
 
 __all__ = ["kl"]
+
+# Options that change where results go and how they are reached, not what they are; a journal is bound to all
+# others, those to come included.
+NOT_BINDING = {
+    "logits", "target", "draft", "batch", "resume", "scheduler",
+    "json", "csv", "plot", "require_exact", "max_tv",
+}  # fmt: skip
 
 
 def kl(
@@ -62,6 +66,8 @@ def kl(
     input: Literal["logits", "probabilities", "log-probabilities"] | None = None,
     positions: Text | None = None,
     batch: Count | None = None,
+    resume: File | None = None,
+    scheduler: Text | None = None,
     candidate_list: Text | None = None,
     seed: Count = 0,
     pad_vocab: Flag = False,
@@ -122,6 +128,10 @@ def kl(
         Range A:B of positions, 0-based, B excluded.
     batch
         Positions at a time.
+    resume
+        Journal of finished positions: created, or continued where the same run was ended before.
+    scheduler
+        Evaluate on Dask: the address of a scheduler, or "local" for one process a core.
     candidate_list
         Candidates "5,17,3" of the path identity, at every position. Default: the dump's, or drawn.
     seed
@@ -139,13 +149,14 @@ def kl(
     max_tv
         Exit with 1 if the total variation of any position may exceed this.
     """
+    options = {name: value for name, value in sorted(locals().items()) if name not in NOT_BINDING}
     from resispec_verify.analysis.marginals import Clock
     from resispec_verify.analysis.over_dumps import pool
     from resispec_verify.analysis.summary import exit_status, kl_report, position_records
     from resispec_verify.backends import get_backend
     from resispec_verify.cli.kl_table import print_table
 
-    check_writable(json, csv, plot, inputs=files_read(logits or []))
+    check_writable(json, csv, plot, resume, inputs=files_read(logits or []))
     check_plot(plot)
     check_demands(marginal, require_exact, max_tv)
     evaluation = make_evaluation(
@@ -166,12 +177,18 @@ def kl(
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, input=input, positions=positions,
             proposal_temperature=proposal_temperature, proposal_top_k=proposal_top_k,
             proposal_top_p=proposal_top_p, batch=batch, pad_vocab=pad_vocab,
+            resume=resume, scheduler=scheduler,
         )  # fmt: skip
         tables = [_by_hand(target, draft, reading, evaluation, arrays, clock)]
     elif not logits:
         raise InputError("nothing to verify: give --logits PATH..., or --target and --draft")
     else:
-        tables, facts, failures = _from_dumps(logits, pad_vocab, reading, evaluation, arrays, clock)
+        run = Run(reading, evaluation, arrays, clock, pad_vocab, scheduler, resume, options)
+        try:
+            tables, facts, failures = run.over(logits)
+        except KeyboardInterrupt:
+            print(f"resispec-verify: interrupted{run.remains()}", file=sys.stderr)
+            return 130
     rows = pool(tables)
     if rows:
         write_json(json, kl_report(rows, facts, clock.seconds))
@@ -200,79 +217,12 @@ def _by_hand(
 
     pair = pair_by_hand(target, draft)
     check_tokens(evaluation, len(pair.target), "--target")
-    _compile(evaluation)
+    compile_kernels(evaluation)
     dtype = getattr(np, reading.precision)
     rows: dict[tuple[str, str], Row] = {}
     arrays = (backend.asarray(v[None, :].astype(dtype)) for v in (pair.target, pair.draft))
     evaluate(Pair(*arrays), evaluation, rows, positions=[0], backend=backend, clock=clock)
     return Table(list(rows.values()), [])
-
-
-def _from_dumps(
-    paths: list[Path], pad: bool, reading: Reading, evaluation: Evaluation, backend: Backend, clock: Clock
-) -> tuple[list[Table], dict[str, Any], list[str]]:
-    """Tables by file, what the files hold, and one line for each file that could not be used."""
-    from resispec_verify.analysis.over_dumps import evaluate_dump
-    from resispec_verify.dumps import open_dump
-
-    tables, dumps, failures = [], [], []
-    opened: dict[str, FlatDump] = {}
-    for path in paths:
-        try:
-            if os.path.realpath(path) in opened:
-                raise InputError(f"{path}: given twice; its positions would count twice")
-            with clock("load"):
-                dump = open_dump(path, pad_vocab=pad)
-            check_tokens(evaluation, dump.vocab, str(path))
-            opened[os.path.realpath(path)] = dump
-        except InputError as error:
-            failures.append(str(error))
-    if opened:
-        _compile(evaluation)
-    for dump in opened.values():
-        try:
-            with progress(dump.path, dump.positions) as advance:
-                tables.append(
-                    evaluate_dump(dump, reading, evaluation, backend=backend, clock=clock, advance=advance)
-                )
-            dumps.append(dump)
-        except InputError as error:
-            failures.append(str(error))
-    padding = [mass for table in tables for mass in table.padding]
-    facts = {
-        "paths": [str(dump.path) for dump in dumps],
-        "positions": sum(dump.positions for dump in dumps),
-        "vocab": max((dump.vocab for dump in dumps), default=0),
-        "dtype": "/".join(dict.fromkeys(dump.dtype for dump in dumps)),
-        "padding": {"mass_mean": sum(padding) / len(padding), "mass_max": max(padding)} if padding else None,
-    }
-    return tables, facts, failures
-
-
-def _compile(evaluation: Evaluation) -> None:
-    """Load the compiled kernels, and say so when that takes long: they are compiled on the first run."""
-    import numpy as np
-
-    from resispec_verify.evidence import operational_marginals
-    from resispec_verify.kernels.transport import transport_limit
-
-    note = threading.Timer(
-        2.0,
-        lambda: print(
-            "resispec-verify: compiling the path kernels (first run only, about 20 s; cached afterwards)",
-            file=sys.stderr,
-        ),
-    )
-    note.daemon = True
-    note.start()
-    try:
-        p, q = np.asarray([[0.25, 0.75]]), np.asarray([[0.5, 0.5]])
-        transport_limit(p, q, 1)
-        if evaluation.operational:
-            for rule in evaluation.rules:
-                operational_marginals(rule, p, q, min(2, evaluation.candidates))
-    finally:
-        note.cancel()
 
 
 def _plot(rows: list[Row], path: Path) -> None:

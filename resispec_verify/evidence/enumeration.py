@@ -59,7 +59,7 @@ class Budget:
     """
 
     gap: float = 1e-3
-    most_paths: float = 5e7
+    most_paths: float = 5e8
     most_states: float = 2000
     until_decided: bool = True
 

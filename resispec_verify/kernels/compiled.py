@@ -85,11 +85,12 @@ def _subtract(current, draft, out):
     partial = np.empty(blocks, current.dtype)
     for b in range(rows):
         for k in range(blocks):
+            first, last = k * _BLOCK, min((k + 1) * _BLOCK, vocab)
+            for x in range(first, last):
+                out[b, x] = max(current[b, x] - draft[b, x], zero)
             total = zero
-            for x in range(k * _BLOCK, min((k + 1) * _BLOCK, vocab)):
-                rest = max(current[b, x] - draft[b, x], zero)
-                out[b, x] = rest
-                total += rest
+            for x in range(first, last):
+                total += out[b, x]
             partial[k] = total
         mass = _add_up(partial)
         for x in range(vocab):

@@ -11,6 +11,9 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from resispec_verify.kernels.jit import jit
@@ -49,6 +52,16 @@ class RatioOrder(NamedTuple):
     q: NDArray[np.float64]
     prefix: NDArray[np.float64]
     table: NDArray[np.int32]
+
+
+@intrinsic
+def float_bits(typing_context, x):
+    """The bits of a float64 as an int64, without a detour through memory."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.IntType(64))
+
+    return types.int64(types.float64), generate
 
 
 @numba.njit(inline="always")
@@ -151,6 +164,18 @@ def rank_below(t, ratio, table, scratch):
     """Number of tokens with p/q < t, for t >= 0; ``scratch`` is a float64 (1,) work cell."""
     scratch[0] = t
     b = bucket_of(scratch.view(np.int64)[0])
+    lo, hi = table[b], table[b + 1]
+    if hi - lo > SHORT:
+        return lo + np.searchsorted(ratio[lo:hi], t)
+    while lo < hi and ratio[lo] < t:
+        lo += 1
+    return lo
+
+
+@numba.njit(inline="always")
+def rank_of(t, ratio, table):
+    """`rank_below` without a work cell."""
+    b = bucket_of(float_bits(t))  # pyright: ignore[reportCallIssue]
     lo, hi = table[b], table[b + 1]
     if hi - lo > SHORT:
         return lo + np.searchsorted(ratio[lo:hi], t)

@@ -12,25 +12,45 @@ where ``t_i > 0`` is the probability of the path, ``U_i / t_i`` its residual and
 that the path happens and the next candidate is rejected too. So the marginal is a sum of atoms
 ``w min(t q, p)``: each is one entry of a histogram over the rank of ``t`` among the sorted p/q, the
 holes are subtracted in a correction array, and one pass at the end adds everything up.
+
+Paths that weigh little are not followed one by one but merged (`path_grids`): a lower bound of what they
+place. Which paths are followed is a matter of cost (`path_plan`): those where the loss of merging them
+exceeds ``theta`` times the paths it takes to follow them.
 """
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from resispec_verify.kernels.jit import jit
-from resispec_verify.kernels.ratio_order import SHORT, RatioOrder, bucket_of, rank_below
+from resispec_verify.kernels.path_grids import (
+    HOLE,
+    NEXT,
+    SHARE,
+    T_SUM,
+    W_SUM,
+    Sums,
+    cell_of,
+    evaluate_chunk,
+    new_sums,
+    place_chunk,
+    remembered,
+)
+from resispec_verify.kernels.path_plan import Plan, learn, make_plan, no_grids, survey
+from resispec_verify.kernels.ratio_order import RatioOrder, rank_of
 
-__all__ = ["PathSum", "choose_thresholds", "rejection_profile", "shaped_marginal", "sum_paths"]
+__all__ = ["PathSum", "run_plan", "shaped_marginal"]
 
-# Values of D / (work to expand), in steps of 1/8 octave: fine enough to choose a threshold from.
-PROFILE_STEPS = 8
-PROFILE_OCTAVES = 200
-PROFILE_BINS = PROFILE_STEPS * PROFILE_OCTAVES
+# Paths that are tried exactly before anything is planned; work below which more threads do not pay.
+_EXACT_TRIAL = 2e6
+_CHUNK_WORK = 4e6
+_CHUNKS = 8
 
 
 class PathSum(NamedTuple):
@@ -64,53 +84,33 @@ _FRAME = np.dtype(
         ("cursor", np.int64),  # how many of them have been
         ("own", np.int64),  # the token rejected last
         ("holes", np.int64),
+        ("set", np.int64),  # which hole a grid would remember
     ]
 )
 
 
-class _Work(NamedTuple):
-    """Mutable accumulators of one walk, all in rank order."""
+class _Path(NamedTuple):
+    """The current path of one walk, in rank order."""
 
-    theta: NDArray[np.float64]  # (n,) a path is expanded when D >= theta[i] * (what expanding it costs)
+    limits: NDArray[np.float64]  # (2,) theta, and the paths to evaluate at most
     p_free: NDArray[np.float64]  # (V,) p, but zero on the holes of the current path
-    frames: NDArray[np.void]  # (n + 1,) _FRAME: the current path, one record a rejection
+    frames: NDArray[np.void]  # (n + 1,) _FRAME: one record a rejection
     hole_rank: NDArray[np.int64]  # (n + 1,)
     holes: NDArray[np.float64]  # (n + 1, 3) q and p of each hole, and the mass to subtract there
-    atoms: NDArray[np.float64]  # (V + 1, 2) sum of w t and of w, by the rank of t
-    correction: NDArray[np.float64]  # (V,) what the atoms put on holes
-    acceptance: NDArray[np.float64]  # (n,)
-    unexpanded: NDArray[np.float64]  # (n + 1,)
-    profile: NDArray[np.float64]  # (bins, 2) mass and cost of paths, by D / cost
-    paths: NDArray[np.int64]  # (1,)
-    cell: NDArray[np.float64]  # (1,) scratch
-
-
-# How the tokens after a path are rejected: expanding some, as the last candidate, or only looked at.
-_INNER, _LAST, _PROFILE = 0, 1, 2
 
 
 @jit()
-def _reject_next(level, mode, order, work):
-    """Reject the tokens that remain to be rejected after the path at ``level``, one after the other.
+def _reject_last(level, step, order, path, sums):
+    """All rejections of the last candidate after the path at ``level``.
 
-    Stops with True at a path that must be expanded (left in ``frames[level + 1]``), to be called again
-    afterwards; False when all are done. This is where the time goes (up to billions of iterations), hence
-    plain local arrays and no calls on the way.
+    This is where the time goes (up to billions of iterations), hence plain local arrays.
     """
     ratio, q, prefix, table = order.ratio, order.q, order.prefix, order.table
-    p_free, hole_rank, hole, atoms, correction = (
-        work.p_free,
-        work.hole_rank,
-        work.holes,
-        work.atoms,
-        work.correction,
-    )
-    cell, bits = work.cell, work.cell.view(np.int64)
-    frame = work.frames[level]
-    t_parent, rank, holes, theta = frame.t, frame.rank, frame.holes, work.theta[level + 1]
-    share = accepted = unexpanded = 0.0
-    paths, stop_at = 0, -1
-    for i in range(frame.cursor, rank + holes):
+    p_free, hole_rank, hole = path.p_free, path.hole_rank, path.holes
+    atoms, correction = sums.atoms, sums.correction
+    frame = path.frames[level]
+    t_parent, rank, holes, share, paths = frame.t, frame.rank, frame.holes, 0.0, 0
+    for i in range(frame.cursor, rank + holes, step):
         j = i
         if i >= rank:  # a hole can be rejected again even where p/q >= t
             j = hole_rank[i - rank]
@@ -121,119 +121,191 @@ def _reject_next(level, mode, order, work):
         if t <= 0.0:
             continue
         paths += 1
-        cell[0] = t
-        b = bucket_of(bits[0])
-        r, hi = table[b], table[b + 1]
-        if hi - r > SHORT:
-            r += np.searchsorted(ratio[r:hi], t)
-        else:
-            while r < hi and ratio[r] < t:
-                r += 1
+        r = rank_of(t, ratio, table)
         own = min(t * q[j], free)
         d = max(t * prefix[r, 0] - prefix[r, 1], 0.0) + own
         for h in range(holes):
             d += min(t * hole[h, 0], hole[h, 1])
-        c, w = 0.0, 1.0
-        if mode == _PROFILE:
-            _add_to_profile(d, r + holes + 1, work.profile)
-            continue
-        if mode == _LAST or (d > 0.0 and d >= theta * (r + holes + 1)):
-            c = d / (t_parent * (1.0 - q[j]) + d) if d > 0.0 else 0.0
-        if mode == _INNER:
-            accepted += t - d
-            if c > 0.0:
-                _open(level + 1, j, t, r, c, order, work)
-                stop_at = i
-                break
-            unexpanded += d
-        else:
-            w, share = 1.0 - c, share + c
+        c = d / (t_parent * (1.0 - q[j]) + d) if d > 0.0 else 0.0
+        w = 1.0 - c
+        share += c
         atoms[r, 0] += w * t
         atoms[r, 1] += w
         correction[j] += w * own + c * free
         for h in range(holes):
             hole[h, 2] += w * min(t * hole[h, 0], hole[h, 1])
-    frame.cursor = stop_at + 1
     frame.share += share
-    work.acceptance[level + 1] += accepted
-    if mode == _INNER:  # these paths reject level + 1 candidates, and D counts the next one too
-        work.unexpanded[level + 2] += unexpanded
-    work.paths[0] += paths
-    return stop_at >= 0
-
-
-@numba.njit(inline="always")
-def _add_to_profile(d, cost, profile):
-    if d > 0.0:
-        b = int(-np.log2(d / cost) * PROFILE_STEPS)
-        b = 0 if b < 0 else (PROFILE_BINS - 1 if b >= PROFILE_BINS else b)
-        profile[b, 0] += d
-        profile[b, 1] += cost
+    sums.paths[0] += paths
 
 
 @jit()
-def _open(level, j, t, rank, c, order, work):
+def _reject_next(level, step, order, grids, path, sums):
+    """Reject the tokens that remain to be rejected after the path at ``level``, one after the other.
+
+    Stops with True at a path that is followed (left in ``frames[level + 1]``), to be called again
+    afterwards; False when all are done. The others are merged into the grids, or left.
+    """
+    q, prefix, hole, value = order.q, order.prefix, path.holes, grids.value
+    theta, most = path.limits
+    frame = path.frames[level]
+    t_parent, rank, holes = frame.t, frame.rank, frame.holes
+    last = level + 2 == path.frames.shape[0] - 1
+    share = accepted = unexpanded = overcount = 0.0
+    paths, stop_at = 0, -1
+    for i in range(frame.cursor, rank + holes, step):
+        j = i
+        if i >= rank:
+            j = path.hole_rank[i - rank]
+            if j < rank:
+                continue
+        free = path.p_free[j]
+        t = t_parent * q[j] - free
+        if t <= 0.0:
+            continue
+        paths += 1
+        r = rank_of(t, order.ratio, order.table)
+        own = min(t * q[j], free)
+        d = max(t * prefix[r, 0] - prefix[r, 1], 0.0) + own
+        for h in range(holes):
+            d += min(t * hole[h, 0], hole[h, 1])
+        accepted += t - d
+        w, c, cell, s = 1.0, 0.0, -1, 0
+        up = t_sum = w_sum = 0.0
+        if d > 0.0:
+            c = d / (t_parent * (1.0 - q[j]) + d)
+            s = remembered(frame.set, grids.set_of[j])
+            cell = cell_of(t, level + 1, s, grids.first, grids.bits)
+            if cell < 0 and s > 0:
+                s = 0
+                cell = cell_of(t, level + 1, 0, grids.first, grids.bits)
+            lost, cost = d, r + holes + 1
+            if cell >= 0:  # a forgotten hole loses its term in D, and what is taken off there
+                lost = grids.loss[cell] * d
+                up = (t - grids.low[cell]) / (grids.high[cell] - grids.low[cell]) if last else 0.0
+                t_sum = (1.0 - up) * value[cell, 0, T_SUM] + up * value[cell, 1, T_SUM]
+                w_sum = (1.0 - up) * value[cell, 0, W_SUM] + up * value[cell, 1, W_SUM]
+                if grids.hole[s] != j:
+                    lost += own + min(t_sum * q[j], w_sum * free)
+                for h in range(holes):
+                    if grids.hole[s] != path.hole_rank[h]:
+                        lost += min(t * hole[h, 0], hole[h, 1]) + min(t_sum * hole[h, 0], w_sum * hole[h, 1])
+            if lost >= theta * cost and sums.paths[0] + paths + cost <= most:
+                _open(level + 1, j, t, r, c, order, grids, path)
+                stop_at = i
+                break
+        if cell >= 0:
+            carried = c * ((1.0 - up) * value[cell, 0, SHARE] + up * value[cell, 1, SHARE])
+            share += carried
+            w += (1.0 - c) / c * carried
+            known = (1.0 - up) * value[cell, 0, HOLE] + up * value[cell, 1, HOLE]
+            forgotten = 0.0
+            sums.correction[j] += carried * free
+            if grids.hole[s] == j and free > 0.0:
+                sums.correction[j] += known
+            else:
+                forgotten = min(t_sum * q[j], w_sum * free)
+                sums.correction[j] += forgotten
+            for h in range(holes):
+                if grids.hole[s] == path.hole_rank[h]:
+                    hole[h, 2] += known
+                else:
+                    taken = min(t_sum * hole[h, 0], w_sum * hole[h, 1])
+                    hole[h, 2] += taken
+                    forgotten += taken
+            sums.deposits[cell, 0] += 1.0 - up
+            sums.deposits[cell, 1] += up
+            overcount += forgotten
+            unexpanded += forgotten + (0.0 if last else d - value[cell, 0, NEXT])
+        else:
+            unexpanded += d
+        sums.atoms[r, 0] += w * t
+        sums.atoms[r, 1] += w
+        sums.correction[j] += w * own
+        for h in range(holes):
+            hole[h, 2] += w * min(t * hole[h, 0], hole[h, 1])
+    if stop_at >= 0:  # its own t, d and acceptance were counted
+        frame.cursor = stop_at + step
+    else:
+        frame.cursor = rank + holes
+    frame.share += share
+    sums.acceptance[level + 1] += accepted
+    sums.overcount[level + 1] += overcount
+    sums.unexpanded[level + 2] += unexpanded  # D counts the next rejection too
+    sums.paths[0] += paths
+    return stop_at >= 0
+
+
+@jit()
+def _open(level, j, t, rank, c, order, grids, path):
     """Push the path that ends in the rejection of rank ``j``; its token becomes a hole."""
-    frame = work.frames[level]
-    holes = work.frames[level - 1].holes
-    frame.t, frame.c, frame.share, frame.own_p = t, c, 0.0, work.p_free[j]
+    frame, parent = path.frames[level], path.frames[level - 1]
+    holes = parent.holes
+    frame.t, frame.c, frame.share, frame.own_p = t, c, 0.0, path.p_free[j]
     frame.rank, frame.cursor, frame.own, frame.holes = rank, 0, j, holes
+    frame.set = remembered(parent.set, grids.set_of[j])
     if frame.own_p > 0.0:  # a token with p = 0, or one rejected before, leaves nothing to subtract
-        work.hole_rank[holes], work.p_free[j] = j, 0.0
-        work.holes[holes, 0], work.holes[holes, 1], work.holes[holes, 2] = order.q[j], frame.own_p, 0.0
+        path.hole_rank[holes], path.p_free[j] = j, 0.0
+        path.holes[holes, 0], path.holes[holes, 1], path.holes[holes, 2] = order.q[j], frame.own_p, 0.0
         frame.holes = holes + 1
 
 
 @jit()
-def _close(level, order, work):
+def _close(level, order, path, sums):
     """Pop a path whose children are done: place what it emits itself, and its part of what they leave."""
-    frame, parent = work.frames[level], work.frames[level - 1]
+    frame, parent = path.frames[level], path.frames[level - 1]
     j, w = frame.own, 1.0 + frame.share * (1.0 - frame.c)
     if frame.own_p > 0.0:
-        work.p_free[j] = frame.own_p
-        work.correction[j] += work.holes[parent.holes, 2]
+        path.p_free[j] = frame.own_p
+        sums.correction[j] += path.holes[parent.holes, 2]
     parent.share += frame.share * frame.c
-    work.atoms[frame.rank, 0] += w * frame.t
-    work.atoms[frame.rank, 1] += w
-    work.correction[j] += w * min(frame.t * order.q[j], frame.own_p) + frame.share * frame.c * frame.own_p
+    sums.atoms[frame.rank, 0] += w * frame.t
+    sums.atoms[frame.rank, 1] += w
+    sums.correction[j] += w * min(frame.t * order.q[j], frame.own_p) + frame.share * frame.c * frame.own_p
     for h in range(parent.holes):
-        work.holes[h, 2] += w * min(frame.t * work.holes[h, 0], work.holes[h, 1])
+        path.holes[h, 2] += w * min(frame.t * path.holes[h, 0], path.holes[h, 1])
 
 
 @jit()
-def _walk(depth, placing, order, work):
-    """Depth-first over all paths of up to ``depth`` rejections; returns the coefficient of ``U_0 = p``."""
-    root = work.frames[0]
-    root.rank = rank_below(1.0, order.ratio, order.table, work.cell)
-    root.t, root.share, root.cursor, root.holes = 1.0, 0.0, 0, 0
+def _walk(chunk, chunks, order, grids, path, sums):
+    """Depth-first over the paths that are followed; returns the coefficient of ``U_0 = p``.
+
+    Every ``chunks``-th token is the first to be rejected, from ``chunk`` on.
+    """
+    depth = path.frames.shape[0] - 1
+    root = path.frames[0]
+    root.rank = rank_of(1.0, order.ratio, order.table)
+    root.t, root.share, root.cursor, root.holes, root.set = 1.0, 0.0, chunk, 0, 0
     d = max(order.prefix[root.rank, 0] - order.prefix[root.rank, 1], 0.0)
-    work.acceptance[0] += 1.0 - d
-    work.atoms[root.rank, 0] += 1.0
-    work.atoms[root.rank, 1] += 1.0
+    if chunk == 0:
+        sums.acceptance[0] += 1.0 - d
+        sums.atoms[root.rank, 0] += 1.0
+        sums.atoms[root.rank, 1] += 1.0
     level = 0 if d > 0.0 else -1
     while level >= 0:
-        mode = _INNER if level < depth - 1 else (_LAST if placing else _PROFILE)
-        if _reject_next(level, mode, order, work):
+        step = chunks if level == 0 else 1
+        if level == depth - 1:
+            _reject_last(level, step, order, path, sums)
+        elif _reject_next(level, step, order, grids, path, sums):
             level += 1
             continue
         if level > 0:
-            _close(level, order, work)
+            _close(level, order, path, sums)
         level -= 1
     return root.share
 
 
 @jit()
-def _collect(share, order, work):
+def _collect(share, order, atoms, correction):
     """Placed mass by token: each atom is ``t q`` up to its rank and ``p`` beyond it, less the corrections."""
     vocab = order.p.shape[0]
     mass = np.empty(vocab)
     above = 0.0  # sum of w over atoms with t > p/q, summed from the top so that nothing cancels
     for j in range(vocab - 1, -1, -1):
-        above += work.atoms[j + 1, 1]
-        mass[j] = order.p[j] * (above + share) - work.correction[j]
+        above += atoms[j + 1, 1]
+        mass[j] = order.p[j] * (above + share) - correction[j]
     below = 0.0
     for j in range(vocab):
-        below += work.atoms[j, 0]
+        below += atoms[j, 0]
         mass[j] += order.q[j] * below
     out = np.empty(vocab)
     for j in range(vocab):
@@ -241,106 +313,60 @@ def _collect(share, order, work):
     return out
 
 
-def _new_work(order: RatioOrder, n: int, theta: NDArray[np.float64]) -> _Work:
-    vocab = order.p.shape[0]
-    return _Work(
-        theta=theta,
-        p_free=order.p.copy(),
-        frames=np.zeros(n + 1, _FRAME),
-        hole_rank=np.zeros(n + 1, np.int64),
-        holes=np.zeros((n + 1, 3)),
-        atoms=np.zeros((vocab + 1, 2)),
-        correction=np.zeros(vocab),
-        acceptance=np.zeros(n + 1),
-        unexpanded=np.zeros(n + 2),
-        profile=np.zeros((PROFILE_BINS, 2)),
-        paths=np.zeros(1, np.int64),
-        cell=np.zeros(1),
-    )
+def run_plan(order: RatioOrder, n: int, plan: Plan, most: float) -> tuple[PathSum, NDArray[np.float64]]:
+    """Follow, merge and place by plan; also returns what was deposited on the grids.
 
-
-def sum_paths(order: RatioOrder, candidates: int, theta: NDArray[np.float64]) -> PathSum:
-    """Expand every path with ``D >= theta[i] * cost`` and add up what they place.
-
-    Parameters
-    ----------
-    order : RatioOrder
-        The position's target and draft.
-    candidates : int
-        Number of candidates ``n >= 1``.
-    theta : float64 (n,)
-        Threshold by number of rejections (index 0 unused); 0 expands everything, inf nothing.
+    Each worker follows at most twice its part of ``most`` paths. The number of workers depends on the plan
+    alone, and their sums are added in order: the number of threads does not show.
     """
-    work = _new_work(order, candidates, theta)
-    share = _walk(candidates, True, order, work)
-    return PathSum(
-        _collect(share, order, work),
-        work.acceptance[:candidates],
-        work.unexpanded[: candidates + 1],
-        int(work.paths[0]),
-    )
+    chunks = _CHUNKS if plan.work > _CHUNK_WORK else 1
+    vocab, grids = order.p.shape[0], plan.grids
+    cells = grids.low.shape[0]
+    sums = [new_sums(vocab, n, cells) for _ in range(chunks)]
+
+    def walk(chunk: int) -> float:
+        limit = 2.0 * most / chunks + sums[chunk].paths[0]
+        path = _Path(
+            np.array([plan.theta, limit]),
+            order.p.copy(),
+            np.zeros(n + 1, _FRAME),
+            np.full(n + 1, -1),
+            np.zeros((n + 1, 3)),
+        )
+        return _walk(chunk, chunks, order, grids, path, sums[chunk])
+
+    def evaluate(level: int, chunk: int) -> NDArray[np.float64]:
+        values = np.zeros_like(grids.value)
+        evaluate_chunk(level, chunk, chunks, order, grids, values, sums[chunk])
+        return values
+
+    levels = range(1, n)
+    with ThreadPoolExecutor(max_workers=min(chunks, os.cpu_count() or 1)) as pool:
+        for level in reversed(levels):
+            for values in pool.map(partial(evaluate, level), range(chunks)):
+                grids.value[...] += values
+        share = sum(pool.map(walk, range(chunks)))
+        for level in levels:
+            deposits = sum((one.deposits for one in sums), np.zeros((cells, 2)))
+            place = partial(place_chunk, level, chunks=chunks, order=order, grids=grids, deposits=deposits)
+            list(pool.map(lambda c, place=place: place(chunk=c, sums=sums[c]), range(chunks)))
+    return _total(order, n, share, sums, cells > 0), sum((one.deposits for one in sums), np.zeros((cells, 2)))
 
 
-def rejection_profile(
-    order: RatioOrder, depth: int, theta: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], int]:
-    """Profile of the paths of ``depth`` rejections that survive the thresholds ``theta`` above them.
-
-    Returns
-    -------
-    profile : float64 (PROFILE_BINS, 2)
-        Row ``b``: total D and total cost (paths to evaluate) of the paths with
-        ``D / cost`` in ``[2**(-(b + 1) / 8), 2**(-b / 8))``.
-    paths : int
-        Paths evaluated to make it.
-    """
-    work = _new_work(order, depth, theta)
-    _walk(depth, False, order, work)
-    return work.profile, int(work.paths[0])
-
-
-def _threshold(profile: NDArray[np.float64], leave: float, budget: float) -> float:
-    """Smallest work for which the paths left unexpanded weigh at most ``leave``; as a bound on D / cost."""
-    mass, cost = profile[:, 0], profile[:, 1]
-    rest = np.append(np.cumsum(mass[::-1])[::-1], 0.0)  # rest[k]: mass of bins k and beyond
-    keep = int(np.argmax(rest <= leave))
-    keep = min(keep, int(np.searchsorted(np.cumsum(cost), budget, side="right")))
-    if keep == 0:
-        return np.inf
-    return 0.0 if rest[keep] == 0.0 else float(2.0 ** (-keep / PROFILE_STEPS))
-
-
-def choose_thresholds(
-    order: RatioOrder, candidates: int, gap: float, max_paths: float
-) -> tuple[NDArray[np.float64], int]:
-    """Thresholds that leave at most ``gap`` unexpanded, within ``max_paths`` path evaluations.
-
-    Paths are taken heaviest first by ``D / cost``, the mass that expanding them resolves per path evaluated.
-    Each number of rejections gets a part of the gap, half of what is left of it and the last one the rest.
-    Where the budget binds, the gap comes out larger.
-
-    Returns
-    -------
-    theta : float64 (candidates + 1,)
-    paths : int
-        Paths evaluated to find them.
-    """
-    theta = np.zeros(candidates + 1)
-    spent, left = 0, 0.0
-    for depth in range(1, candidates):
-        profile, paths = rejection_profile(order, depth, theta)
-        spent += paths
-        allowed = (gap - left) * (1.0 if depth == candidates - 1 else 0.5)
-        # What a depth costs is paid again in every later pass: an equal part of the budget for each depth.
-        passes = candidates - depth
-        budget = (max_paths - spent - passes * paths) / passes**2
-        theta[depth] = _threshold(profile, allowed, budget)
-        left += float(profile[:, 0].sum()) if theta[depth] == np.inf else _mass_below(profile, theta[depth])
-    return theta, spent
-
-
-def _mass_below(profile: NDArray[np.float64], theta: float) -> float:
-    return 0.0 if theta == 0.0 else float(profile[round(-np.log2(theta) * PROFILE_STEPS) :, 0].sum())
+def _total(order: RatioOrder, n: int, share: float, sums: list[Sums], merging: bool) -> PathSum:
+    """Add the workers up, and measure what was lost."""
+    total = Sums(*(np.sum(parts, axis=0) for parts in zip(*sums, strict=True)))
+    mass = _collect(share, order, total.atoms, total.correction)
+    acceptance, unexpanded = total.acceptance[:n], total.unexpanded[: n + 1]
+    if merging:
+        # What later acceptances were counted too much, at most; all losses that are not known by level.
+        acceptance = np.clip(acceptance - np.append(0.0, np.cumsum(total.overcount[: n - 1])), 0.0, None)
+        gap, known = max(1.0 - float(mass.sum()), 0.0), float(unexpanded.sum())
+        if known > gap:
+            unexpanded = unexpanded * (gap / known)
+        else:
+            unexpanded[n] += gap - known
+    return PathSum(mass, acceptance, unexpanded, int(total.paths[0]))
 
 
 def shaped_marginal(order: RatioOrder, candidates: int, gap: float, most_paths: float) -> PathSum:
@@ -362,11 +388,42 @@ def shaped_marginal(order: RatioOrder, candidates: int, gap: float, most_paths: 
         p[order.order] = order.p
         return PathSum(p, np.zeros(0), np.zeros(1), 0)
     first = int(np.searchsorted(order.ratio, 1.0))  # tokens that the first candidate can be rejected at
-    if candidates * first > most_paths:
-        return _first_round_only(order, candidates)
-    theta, spent = choose_thresholds(order, candidates, gap, most_paths)
-    placed = sum_paths(order, candidates, theta)
-    return placed._replace(paths=placed.paths + spent)
+    once = _first_round_only(order, candidates)
+    if candidates * first > most_paths or float(once.unexpanded.sum()) <= gap:
+        return once
+    if candidates == 1:
+        return run_plan(order, 1, no_grids(order, 1, 0.0), np.inf)[0]
+    return _within(order, candidates, gap, most_paths)
+
+
+def _within(order: RatioOrder, n: int, gap: float, most_paths: float) -> PathSum:
+    """All paths where that is cheap or asked for; else plans, coarse ones first, until the gap is reached."""
+    seen = survey(order, n, gap or 1e-3)
+    spent, best = 0, None
+    trial = most_paths if gap == 0.0 else min(_EXACT_TRIAL, most_paths)
+    if seen.pairs <= trial:
+        exact = no_grids(order, n, 0.0)._replace(work=seen.pairs)
+        # With three candidates and more the work is not known before: half of the budget may be lost on it.
+        found, _ = run_plan(order, n, exact, np.inf if n == 2 else 0.25 * trial)
+        if float(found.unexpanded.sum()) <= gap:
+            return found
+        spent, best = found.paths, found
+    goal = gap or 1e-9
+    goal, price = goal if n == 2 else min(16.0 * goal, 0.2), 2.0
+    while True:
+        plan = make_plan(order, seen, goal, 0.7 * (most_paths - spent), 0.5 * price)
+        if best is not None and plan.theta > 0.6 * price:  # nothing better can be afforded
+            return best._replace(paths=spent)
+        price = plan.theta
+        found, deposits = run_plan(order, n, plan, most_paths - spent)
+        spent += found.paths
+        left = float(found.unexpanded.sum())
+        if best is None or left < float(best.unexpanded.sum()):
+            best = found
+        if left <= gap or spent >= most_paths:
+            return best._replace(paths=spent)
+        seen, expected = learn(seen, order, plan, deposits)
+        goal = min(0.35 * gap * expected / left, 0.5 * expected)
 
 
 def _first_round_only(order: RatioOrder, candidates: int) -> PathSum:

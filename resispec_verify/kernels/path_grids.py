@@ -1,0 +1,376 @@
+"""Rejection paths of ResiSpec merged by their probability: certified lower bounds for what they emit.
+
+`shaped_paths` follows paths one by one. What follows a path depends on little: its probability ``t``, its
+holes, and its residual ``U`` only through ``S U``, with ``S`` a number. Given ``t`` and the holes, the
+continuation emits ``G(t) + S(t) U``, where ``G`` sums atoms ``w min(t' q, p)`` over what is rejected next.
+So light paths are laid on a grid in ``t``, and each cell of the grid is continued once for all of them.
+
+**Everything grows with t.** Rejecting x next gives ``t' = t q(x) - p(x)``. The probability that the one
+after is rejected too, ``D(t') = sum (t' q - p)_+ + sum_holes min(t' q_h, p_h)``, is convex with
+``D(0) = 0``: a hole contributes ``t' q_h`` in all. So ``D(t') / t`` grows with t, and with it
+``c = D / (t (1 - q(x)) + D)``. As ``U >= min(t' q, p)`` off the holes, the next
+``U' = (1 - c) min(t' q, p) + c U`` grows with c, t' and U. By induction over the candidates that are left,
+``G`` and ``S`` grow with t, for each token and for each next rejection separately. Hence two lower bounds:
+
+* *with two rejections and more to come*: move t down to the lower end of its cell;
+* *with one to come*: share the path out to both ends of its cell [a, b], in proportion. For each x with
+  ``p/q < a``, D has a tangent at a, affine in t with an intercept ``-i <= 0``. It lies below D, so
+  ``L / (t (1 - q) + L)`` with ``L = s t - i`` lies below c; it is concave and increasing, so its chord ``l``
+  lies below it; and ``(1 - l(t)) min((t q(x) - p(x)) q, p)`` is a minimum of two concave functions of t. So
+  the proportional mixture bounds ``(1 - c) min(t' q, p) + c U`` from below, and is of second order in
+  ``b - a``. Rejections with ``a <= p/q < b`` are left out.
+
+**Forgotten holes.** A grid remembers one hole of a path, one of few tokens, or none. Forgetting a hole takes
+its term from D, and p(x) off ``t'`` where x is rejected again: both are lower bounds. But nothing may be
+placed on it. What a continuation places on a token x is at most ``min(T q(x), W p(x))``, with
+``T = sum w t'`` and ``W = sum w`` over its atoms, and that is taken off. On the remembered hole the sum is
+known and taken off.
+
+The mass that all this loses is part of the gap; it is measured, as 1 less the mass placed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from resispec_verify.kernels.jit import jit
+from resispec_verify.kernels.ratio_order import RatioOrder, float_bits, rank_of
+
+__all__ = [
+    "MOST_BITS",
+    "OCTAVES",
+    "Grids",
+    "Sums",
+    "build_grids",
+    "cell_of",
+    "evaluate_chunk",
+    "new_sums",
+    "place_chunk",
+]
+
+MOST_BITS = 12
+OCTAVES = 96  # octave OCTAVES - 1 - k holds the path probabilities in [2**-k, 2**(1-k))
+_LOWEST = 1024 - OCTAVES  # biased exponent of octave 0
+# What a path hands its continuation: coefficient of U, sums of w t' and of w, mass on the remembered hole,
+# and the probability that is rejected next.
+SHARE, T_SUM, W_SUM, HOLE, NEXT = range(5)
+
+
+class Grids(NamedTuple):
+    """Cells ``[low, high)`` of path probabilities, by number of rejections and by remembered hole.
+
+    Attributes
+    ----------
+    first, bits : int64 (n, sets, OCTAVES)
+        First cell of an octave, -1 where it has none; the octave has ``2**bits`` cells of equal width.
+    span : int64 (n, sets, 2)
+        First cell, and one past the last.
+    low, high, loss : float64 (cells,)
+        Ends of a cell; expected loss of a path that is merged there, as a share of its D (a guess, which
+        only decides where work is spent).
+    value : float64 (cells, 2, 5)
+        What a path at the lower and at the upper end hands its continuation.
+    set_of : int64 (V,)
+        Which set remembers the token at a rank; 0 if none does. Lower sets have larger q.
+    hole : int64 (sets,)
+        The rank that a set remembers; -1 for set 0.
+    """
+
+    first: NDArray[np.int64]
+    bits: NDArray[np.int64]
+    span: NDArray[np.int64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    value: NDArray[np.float64]
+    set_of: NDArray[np.int64]
+    hole: NDArray[np.int64]
+
+
+class Sums(NamedTuple):
+    """What one worker has placed, in rank order."""
+
+    atoms: NDArray[np.float64]  # (V + 1, 2) sum of w t and of w, by the rank of t
+    correction: NDArray[np.float64]  # (V,) what the atoms put on holes
+    acceptance: NDArray[np.float64]  # (n,)
+    overcount: NDArray[np.float64]  # (n + 1,) what later acceptances may hold too much, by rejections
+    unexpanded: NDArray[np.float64]  # (n + 2,)
+    deposits: NDArray[np.float64]  # (cells, 2) paths at the lower and the upper end of each cell
+    paths: NDArray[np.int64]  # (1,)
+
+
+def new_sums(vocab: int, n: int, cells: int) -> Sums:
+    """Empty accumulators."""
+    return Sums(
+        np.zeros((vocab + 1, 2)),
+        np.zeros(vocab),
+        np.zeros(n + 1),
+        np.zeros(n + 1),
+        np.zeros(n + 2),
+        np.zeros((cells, 2)),
+        np.zeros(1, np.int64),
+    )
+
+
+@numba.njit(inline="always")
+def octave_of(t):
+    return (float_bits(t) >> 52) - _LOWEST  # pyright: ignore[reportCallIssue]
+
+
+@numba.njit(inline="always")
+def cell_of(t, level, s, first, bits):
+    """The cell that holds t, or -1."""
+    octave = octave_of(t)
+    if octave < 0 or first[level, s, octave] < 0:
+        return -1
+    fraction = float_bits(t) & ((1 << 52) - 1)  # pyright: ignore[reportCallIssue]
+    return first[level, s, octave] + (fraction >> (52 - bits[level, s, octave]))
+
+
+@numba.njit(inline="always")
+def remembered(s, token_set):
+    """The set of a path in ``s`` after the rejection of a token in ``token_set``: the larger q stays."""
+    if s == 0 or token_set == 0:
+        return s + token_set
+    return min(s, token_set)
+
+
+@jit()
+def _leaves(s, chunk, chunks, place, order, grids, values, deposits, sums):
+    """All last rejections of the paths on the grid of set ``s``, interpolated in their cells.
+
+    With ``place`` they are placed as often as ``deposits`` says; without, summed up in ``values``. Every
+    ``chunks``-th token is rejected, from ``chunk`` on.
+    """
+    ratio, q_all, p_all, prefix, table = order.ratio, order.q, order.p, order.prefix, order.table
+    low, high = grids.low, grids.high
+    start, stop = grids.span[-1, s, 0], grids.span[-1, s, 1]
+    if start == stop:
+        return
+    hole = grids.hole[s]
+    hole_q = hole_p = 0.0
+    if hole >= 0:
+        hole_q, hole_p = q_all[hole], p_all[hole]
+    extent = rank_of(low[stop - 1], ratio, table)
+    alive, paths = start, 0
+    for i in range(chunk, extent + 1, chunks):
+        j = i
+        if i == extent:  # the hole can be rejected again even where p/q >= t
+            if hole < extent:
+                continue
+            j = hole
+        q, free, begin = q_all[j], p_all[j], start
+        if j == hole:
+            free = 0.0
+        else:
+            while alive < stop and low[alive] * q <= free:
+                alive += 1
+            begin = alive
+        correction, known = 0.0, False
+        r_a, r_b, t_a, t_b, own_a, own_b, hole_a, hole_b = 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        d_a = d_b = slope_a = slope_b = 0.0
+        for k in range(begin, stop):
+            if place and deposits[k, 0] == 0.0 and deposits[k, 1] == 0.0:
+                known = False
+                continue
+            if not known:
+                t_a = low[k] * q - free
+                if t_a <= 0.0:
+                    continue
+                r_a = rank_of(t_a, ratio, table)
+                own_a, hole_a = min(t_a * q, free), min(t_a * hole_q, hole_p)
+                d_a = max(t_a * prefix[r_a, 0] - prefix[r_a, 1], 0.0) + own_a + hole_a
+                slope_a = prefix[r_a, 0] + (q if own_a < free else 0.0) + (hole_q if hole_a < hole_p else 0.0)
+            t_b = high[k] * q - free
+            r_b = rank_of(t_b, ratio, table)
+            own_b, hole_b = min(t_b * q, free), min(t_b * hole_q, hole_p)
+            d_b = max(t_b * prefix[r_b, 0] - prefix[r_b, 1], 0.0) + own_b + hole_b
+            slope_b = prefix[r_b, 0] + (q if own_b < free else 0.0) + (hole_q if hole_b < hole_p else 0.0)
+            tangent = d_a + slope_a * (t_b - t_a)
+            c_a = d_a / (low[k] * (1.0 - q) + d_a) if d_a > 0.0 else 0.0
+            c_b = tangent / (high[k] * (1.0 - q) + tangent) if tangent > 0.0 else 0.0
+            w_a, w_b = 1.0 - c_a, 1.0 - c_b
+            if place:
+                w_a *= deposits[k, 0]
+                w_b *= deposits[k, 1]
+                sums.atoms[r_a, 0] += w_a * t_a
+                sums.atoms[r_a, 1] += w_a
+                sums.atoms[r_b, 0] += w_b * t_b
+                sums.atoms[r_b, 1] += w_b
+                correction += w_a * own_a + w_b * own_b
+                correction += (deposits[k, 0] * c_a + deposits[k, 1] * c_b) * free
+            else:
+                values[k, 0, 0] += c_a
+                values[k, 0, 1] += w_a * t_a
+                values[k, 0, 2] += w_a
+                values[k, 0, 3] += w_a * hole_a
+                values[k, 1, 0] += c_b
+                values[k, 1, 1] += w_b * t_b
+                values[k, 1, 2] += w_b
+                values[k, 1, 3] += w_b * hole_b
+            paths += 2
+            known = k + 1 < stop and low[k + 1] == high[k]
+            r_a, t_a, own_a, hole_a, d_a, slope_a = r_b, t_b, own_b, hole_b, d_b, slope_b
+        sums.correction[j] += correction
+    sums.paths[0] += paths
+
+
+@jit()
+def _inner(level, s, k, many, order, grids, values, sums):
+    """All next rejections of a path at the lower end of cell ``k``, merged into the grids one level on.
+
+    They are placed ``many`` times; with 0, summed up in ``values``.
+    """
+    ratio, q_all, p_all, prefix, table = order.ratio, order.q, order.p, order.prefix, order.table
+    low, high, value = grids.low, grids.high, grids.value
+    t_parent = low[k]
+    hole, deposits, place = grids.hole[s], sums.deposits, many > 0.0
+    hole_q = hole_p = 0.0
+    if hole >= 0:
+        hole_q, hole_p = q_all[hole], p_all[hole]
+    last = level + 1 == grids.first.shape[0] - 1
+    share = t_sum = w_sum = on_hole = after = 0.0
+    accepted = unexpanded = overcount = 0.0
+    extent = rank_of(t_parent, ratio, table)
+    for i in range(extent + 1):
+        j = i
+        if i == extent:
+            if hole < extent:
+                continue
+            j = hole
+        q, free = q_all[j], 0.0 if j == hole else p_all[j]
+        t = t_parent * q - free
+        if t <= 0.0:
+            continue
+        r = rank_of(t, ratio, table)
+        own, at_hole = min(t * q, free), min(t * hole_q, hole_p)
+        d = max(t * prefix[r, 0] - prefix[r, 1], 0.0) + own + at_hole
+        w, s_next, cell = 1.0, 0, -1
+        if d > 0.0:
+            s_next = remembered(s, grids.set_of[j])
+            cell = cell_of(t, level + 1, s_next, grids.first, grids.bits)
+            if cell < 0 and s_next > 0:
+                s_next = 0
+                cell = cell_of(t, level + 1, 0, grids.first, grids.bits)
+        here = other = carried = 0.0
+        if cell >= 0:
+            up = (t - low[cell]) / (high[cell] - low[cell]) if last else 0.0
+            c = d / (t_parent * (1.0 - q) + d)
+            carried = c * ((1.0 - up) * value[cell, 0, SHARE] + up * value[cell, 1, SHARE])
+            w += (1.0 - c) / c * carried
+            t_next = (1.0 - up) * value[cell, 0, T_SUM] + up * value[cell, 1, T_SUM]
+            w_next = (1.0 - up) * value[cell, 0, W_SUM] + up * value[cell, 1, W_SUM]
+            here, other = min(t_next * q, w_next * free), min(t_next * hole_q, w_next * hole_p)
+            if s_next > 0:
+                known = (1.0 - up) * value[cell, 0, HOLE] + up * value[cell, 1, HOLE]
+                if s_next == s:
+                    other = known
+                else:
+                    here = known
+            if place:
+                deposits[cell, 0] += many * (1.0 - up)
+                deposits[cell, 1] += many * up
+                forgotten = (here if s_next == 0 or s_next == s else 0.0) + (other if s_next != s else 0.0)
+                overcount += forgotten
+                unexpanded += forgotten + (0.0 if last else d - value[cell, 0, NEXT])
+            else:
+                t_sum += t_next
+                w_sum += w_next
+        else:
+            unexpanded += d
+        if place:
+            sums.atoms[r, 0] += many * w * t
+            sums.atoms[r, 1] += many * w
+            sums.correction[j] += many * (w * own + carried * free + here)
+            accepted += t - d
+        else:
+            share += carried
+            t_sum += w * t
+            w_sum += w
+            on_hole += w * at_hole + other
+            after += t
+    sums.paths[0] += extent
+    if place:
+        sums.acceptance[level + 1] += many * accepted
+        sums.overcount[level + 1] += many * overcount
+        sums.unexpanded[level + 2] += many * unexpanded
+    else:
+        values[k, 0, SHARE], values[k, 0, T_SUM], values[k, 0, W_SUM] = share, t_sum, w_sum
+        values[k, 0, HOLE], values[k, 0, NEXT] = on_hole, after
+
+
+@jit()
+def evaluate_chunk(level, chunk, chunks, order, grids, values, sums):
+    """Add to ``values`` a part of what paths at ``level`` hand on; that of later levels is known."""
+    for s in range(grids.span.shape[1]):
+        if level == grids.first.shape[0] - 1:
+            _leaves(s, chunk, chunks, False, order, grids, values, sums.deposits, sums)
+            continue
+        for k in range(grids.span[level, s, 0] + chunk, grids.span[level, s, 1], chunks):
+            _inner(level, s, k, 0.0, order, grids, values, sums)
+
+
+@jit()
+def place_chunk(level, chunk, chunks, order, grids, deposits, sums):
+    """Place a part of what the paths deposited at ``level`` reject next."""
+    values = grids.value
+    for s in range(grids.span.shape[1]):
+        if level == grids.first.shape[0] - 1:
+            _leaves(s, chunk, chunks, True, order, grids, values, deposits, sums)
+            continue
+        for k in range(grids.span[level, s, 0] + chunk, grids.span[level, s, 1], chunks):
+            if deposits[k, 0] > 0.0:
+                _inner(level, s, k, deposits[k, 0], order, grids, values, sums)
+
+
+def build_grids(order: RatioOrder, bits: NDArray[np.int64], holes: NDArray[np.int64]) -> Grids:
+    """Empty grids of a given resolution.
+
+    Parameters
+    ----------
+    bits : int64 (n, sets, OCTAVES)
+        By number of rejections, remembered hole and octave: the octave gets ``2**bits`` cells, -1 for none.
+    holes : int64 (sets - 1,)
+        Ranks to be remembered, in descending order of q.
+    """
+    n, sets, _ = bits.shape
+    cells = np.where(bits < 0, 0, 1 << np.clip(bits, 0, None))
+    ends = np.cumsum(cells).reshape(cells.shape)
+    first = np.where(bits < 0, -1, ends - cells)
+    flat = np.repeat(np.arange(cells.size), cells.ravel())
+    inside = np.arange(flat.size) - (ends - cells).ravel()[flat]
+    width = np.exp2(-bits.ravel()[flat].astype(np.float64))
+    base = np.exp2((flat % OCTAVES + 1 - OCTAVES).astype(np.float64))
+    level = flat // (OCTAVES * sets)
+    at = bits.ravel()[flat], flat % OCTAVES
+    set_of = np.zeros(order.p.shape[0], np.int64)
+    set_of[holes] = np.arange(1, sets)
+    return Grids(
+        first,
+        np.clip(bits, 0, None),
+        np.stack([ends[:, :, 0] - cells[:, :, 0], ends[:, :, -1]], axis=-1),
+        np.asarray(base * (1.0 + inside * width), np.float64),
+        np.asarray(base * (1.0 + (inside + 1) * width), np.float64),
+        np.where(level == n - 1, *(merge_loss(order, last)[at] for last in (True, False))),
+        np.zeros((flat.size, 2, 5)),
+        set_of,
+        np.append(np.int64(-1), holes),
+    )
+
+
+def merge_loss(order: RatioOrder, last: bool) -> NDArray[np.float64]:
+    """Expected loss of merging, as a share of D, by bits and octave: ``(MOST_BITS + 1, OCTAVES)``.
+
+    Of first order in the width of the cells; with one rejection to come of second, for what is accepted.
+    """
+    bits = np.arange(MOST_BITS + 1)[:, None]
+    if not last:
+        return np.broadcast_to(0.7 * 0.5**bits, (MOST_BITS + 1, OCTAVES))
+    t = 1.4 * np.exp2(np.arange(OCTAVES) + 1.0 - OCTAVES)
+    rank = np.searchsorted(order.ratio, t)
+    accepted = 1.0 - order.prefix[rank, 0] + order.prefix[rank, 1] / t
+    return np.asarray(0.06 * 0.25**bits * np.clip(accepted, 0.05, 1.0), np.float64)
