@@ -13,20 +13,30 @@ from resispec_verify.errors import InputError
 __all__ = ["main"]
 
 PROGRAM = "resispec-verify"
+COMMANDS = (
+    "kl", "inspect", "limits", "drift", "explore", "picture", "runtime", "report", "record", "replay",
+    "compare", "rules", "check", "prove",
+)  # fmt: skip
 
 
 def _app() -> Any:
     import cyclopts
 
     from resispec_verify import __version__
+    from resispec_verify.cli.check import check
     from resispec_verify.cli.compare import compare
+    from resispec_verify.cli.drift import drift
     from resispec_verify.cli.explore import explore
     from resispec_verify.cli.inspect import inspect
     from resispec_verify.cli.kl import kl
     from resispec_verify.cli.limits import limits
+    from resispec_verify.cli.picture import picture
+    from resispec_verify.cli.prove import prove
     from resispec_verify.cli.record import record
     from resispec_verify.cli.replay import replay
+    from resispec_verify.cli.report import report
     from resispec_verify.cli.rules import rules
+    from resispec_verify.cli.runtime import runtime
 
     app = cyclopts.App(
         name=PROGRAM,
@@ -36,7 +46,10 @@ def _app() -> Any:
         help_format="plaintext",
         suppress_keyboard_interrupt=False,
     )
-    for command in (kl, inspect, limits, explore, record, replay, compare, rules):
+    for command in (
+        kl, inspect, limits, drift, explore, picture, runtime, report, record, replay, compare, rules, check,
+        prove,
+    ):  # fmt: skip
         app.command(command)
     return app
 
@@ -50,11 +63,7 @@ def _usage(error: Exception, tokens: list[str]) -> str:
     """A usage error as one line with the remedy."""
     text = " ".join(str(error).split())
     command = next((token for token in tokens if not token.startswith("-")), "")
-    helped = (
-        f"{command} --help"
-        if command in ("kl", "inspect", "limits", "explore", "record", "replay", "compare", "rules")
-        else "--help"
-    )
+    helped = f"{command} --help" if command in COMMANDS else "--help"
     return text if "--help" in text else f"{text} See '{PROGRAM} {helped}'."
 
 

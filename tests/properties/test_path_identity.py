@@ -1,4 +1,4 @@
-"""The path identity emits the target for any proxies at all (proofs/path_identity.py, induction)."""
+"""The path identity emits the target for any proxies at all (resispec_verify/proofs/path_identity.py)."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ MAY_IMPORT = {
     "backends": {"errors"},
     "kernels": {"backends", "errors"},
     "oracle": set(),
+    "proofs": {"errors", "oracle"},
     "dumps": {"errors"},
     "distributions": {"errors", "kernels"},
     "rules": {"errors", "kernels", "backends"},
@@ -25,8 +26,8 @@ MAY_IMPORT = {
     "plots": {"analysis"},
     "record": {"distributions", "dumps", "errors", "kernels", "rules"},
     "cli": {
-        "analysis", "backends", "distributions", "dumps", "errors", "evidence", "kernels", "plots", "record",
-        "rules",
+        "analysis", "backends", "distributions", "dumps", "errors", "evidence", "kernels", "plots", "proofs",
+        "record", "rules",
     },
     "__main__": {"cli"},
     "__init__": set(),

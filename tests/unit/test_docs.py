@@ -29,7 +29,7 @@ def test_python_blocks_run(code, tmp_path, monkeypatch):
     exec(compile(code, "<docs>", "exec"), {"__name__": "docs"})
 
 
-COMMANDS = ("kl", "inspect", "limits", "record", "replay", "compare", "rules")
+COMMANDS = ("kl", "inspect", "limits", "explore", "record", "replay", "compare", "rules", "prove")
 
 
 def section(command):

@@ -7,39 +7,36 @@ equals p at every token. A round with ``beta_i = 1`` ends the sum. This for ever
 
 Why it matters: the identity does not know what the sampler does, so its KL divergence (Eq. 28, Table 4) is
 zero up to rounding whether the sampler is exact or not.
-
-Run ``python proofs/path_identity.py``; the exit status is 1 if any check fails.
 """
 
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
-from _report import Report, run
-
 from resispec_verify.oracle import path_identity
+
+from ._report import Report
+from ._symbols import import_sympy
+
+__all__ = ["prove", "standard_residual"]
 
 Residual = Callable[[Any, Any, Any], Any]
 
 STATEMENT = (
-    "For every V >= 1, every n >= 0, every target p and every real proxies k_1..k_n, the sum of the paths of "
-    "Appendix B (Eq. 25-27) equals p at every token; a round with beta = 1 ends the sum."
-)
-METHOD = (
-    "induction over the rounds with one symbolic step (SymPy; V enters as one token at a time), the case "
-    "beta = 1 apart; then random rationals"
+    "For every V >= 1, every n >= 0, every target p and every real proxies k_1..k_n, the sum of the paths "
+    "of Appendix B (Eq. 25-27) equals p at every token; a round with beta = 1 ends the sum."
 )
 LINES = (
     "Invariant at each token: S_i + W_i R_i = p, with S_i the paths added so far and W_i the product of",
-    "(1 - beta_j). Start: S_0 = 0, W_0 = 1, R_0 = p. Step (beta_i != 1): m_i and beta_i are free symbols, so",
-    "neither the minimum, nor k_i, nor beta_i = sum m_i is used. End: S_n + W_n R_n is the sum over paths.",
+    "(1 - beta_j). Start: S_0 = 0, W_0 = 1, R_0 = p. Step (beta_i != 1): m_i and beta_i are free symbols,",
+    "so neither the minimum, nor k_i, nor beta_i = sum m_i is used. End: S_n + W_n R_n is the sum over",
+    "paths.",
     "beta_i = 1: here the minimum is used. m_i <= R_{i-1} at each token and both sum to 1 (sum R_i = 1 is",
-    "kept by the step when beta_i = sum m_i), so R_{i-1} - m_i >= 0 sums to 0 and m_i = R_{i-1}: the",
-    "rest of p is added in this round, and W_i = 0. For an m that is not below R this fails.",
+    "kept by the step when beta_i = sum m_i), so R_{i-1} - m_i >= 0 sums to 0 and m_i = R_{i-1}: the rest",
+    "of p is added in this round, and W_i = 0. For an m that is not below R this fails.",
 )
 
 
@@ -50,8 +47,7 @@ def standard_residual(residual: Any, accepted: Any, beta: Any) -> Any:
 
 def check_symbolically(residual: Residual) -> list[tuple[str, bool]]:
     """Check the induction step, that residuals stay normalised, and the case beta = 1."""
-    import sympy
-
+    sympy = import_sympy()
     S, W, R, m, beta = sympy.symbols("S W R m beta", real=True)
     other_R, other_m = sympy.symbols("R' m'", real=True)
     before = S + W * R
@@ -133,8 +129,7 @@ def prove(*, residual: Residual = standard_residual, samples: int = 200, seed: i
         The checks and the argument.
     """
     checks = check_symbolically(residual) + check_rationals(residual, samples, seed)
-    return Report(STATEMENT, METHOD, tuple(checks), LINES)
-
-
-if __name__ == "__main__":
-    sys.exit(run(prove))
+    return Report(
+        STATEMENT, "proved", ("SymPy", "rational"), tuple(checks), LINES,
+        left="nothing", coq=("path_identity.v: path_identity", "path_identity.v: path_identity_any"),
+    )  # fmt: skip
