@@ -98,6 +98,7 @@ class Row:
     rounding: list[float] = field(default_factory=list)
     acceptance: list[list[float]] = field(default_factory=list)
     accepted_low: list[float] = field(default_factory=list)
+    accepted_high: list[float] = field(default_factory=list)
     limit: list[float | None] = field(default_factory=list)
     verdict: list[Verdict] = field(default_factory=list)
     expansions: list[int] = field(default_factory=list)
@@ -211,8 +212,8 @@ def _limits(pair: Pair, evaluation: Evaluation, rows: int) -> list[list[float | 
         n = _count(rule, evaluation)
         limit = next((found for other, m, found in known if m == n and other == rule.proposal), None)
         if limit is None:
-            found = rule.proposal.limit(pair.target, pair.drawn_from, n)
-            limit = [None] * rows if found is None else to_numpy(found).tolist()
+            values = rule.proposal.limit(pair.target, pair.drawn_from, n)
+            limit = list[float | None]([None] * rows if values is None else to_numpy(values).tolist())
         known.append((rule.proposal, n, limit))
     return [limit for *_, limit in known]
 
@@ -306,7 +307,10 @@ def _append(row: Row, marginals: Marginals, target: Any, batch: list[int], limit
     # What rounding puts above 1 in all is 1.
     reached = np.clip(np.cumsum(estimated_acceptance(acceptance, unexpanded), axis=-1), None, 1.0)
     row.acceptance += np.diff(reached, axis=-1, prepend=0.0).tolist()
-    row.accepted_low += np.minimum(acceptance.sum(axis=-1), 1.0).tolist()
+    placed_acceptance = acceptance.sum(axis=-1)
+    error = acceptance.shape[-1] * np.asarray(marginals.acceptance_error or 0.0)
+    row.accepted_low += np.clip(placed_acceptance - error, 0.0, 1.0).tolist()
+    row.accepted_high += np.clip(placed_acceptance + gap + error, 0.0, 1.0).tolist()
     row.limit += limit
     row.verdict += judge_all(tv_low, tv_high, rounding)
     row.expansions += marginals.expansions

@@ -73,7 +73,6 @@ def summarize(row: Row) -> dict[str, Any]:
 
 
 def _operational_details(row: Row) -> dict[str, Any]:
-    lows = row.accepted_low
     above = row.above_limit()
     off = max(range(len(row.off_support)), key=row.off_support.__getitem__)
     silent = max(range(len(row.never_emitted)), key=row.never_emitted.__getitem__)
@@ -82,10 +81,7 @@ def _operational_details(row: Row) -> dict[str, Any]:
         "rounding_max": max(row.rounding),
         "verdict_counts": {v.value: row.verdict.count(v) for v in Verdict},
         "positions_over_budget": sum(row.exhausted),
-        "acceptance_total_bounds": [
-            _mean(lows),
-            _mean([min(low + gap, 1.0) for low, gap in zip(lows, row.gap, strict=True)]),
-        ],
+        "acceptance_total_bounds": [_mean(row.accepted_low), _mean(row.accepted_high)],
         "positions_above_limit": len(above),
         "above_limit_position": above[0] if above else None,
         "support_violation": None

@@ -134,7 +134,7 @@ def _rules(names: list[str] | None, candidates: int) -> tuple[Any, ...]:
     cheap = [
         name
         for name, rule in RULES.items()
-        if name == "resispec" or (rule.depends_on == "nothing" and isinstance(rule.proposal, Iid))
+        if isinstance(rule.proposal, Iid) and (name == "resispec" or rule.depends_on in ("nothing", "tuple"))
     ]
     return choose_rules([name for name in cheap if RULES[name].least_candidates <= candidates], candidates)
 

@@ -228,7 +228,7 @@ def race_law(
     for _ in range(candidates):
         mean = mean * near + power
         power = power * far
-    return np.bincount(token, weights=length * mean, minlength=draft.shape[0])
+    return np.bincount(token, weights=length * mean, minlength=draft.shape[0]).astype(np.float64)
 
 
 @jit()
@@ -300,7 +300,7 @@ def _by_token(layout: Layout, draft: NDArray[np.float64]) -> tuple[NDArray[Any],
 def places(
     layout: Layout, candidates: NDArray[np.int64], uniforms: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Where in [0, 1) candidates ``(n,)`` stand, by their uniforms ``(n,)``; 1 for a token without a piece."""
+    """Where in [0, 1) candidates ``(n,)`` stand by their uniforms ``(n,)``; 1 for a token without pieces."""
     end = np.cumsum(layout.length)
     out = np.ones(len(candidates))
     for j, (x, u) in enumerate(zip(candidates.tolist(), uniforms.tolist(), strict=True)):

@@ -131,7 +131,7 @@ def levels_by_reductions(target: Any, draft: Any, candidates: int) -> Any:
     xp = array_namespace(target, draft)
     p, q = xp.astype(target, xp.float64, copy=False), xp.astype(draft, xp.float64, copy=False)
     shape = target.shape[:-1]
-    # An end this far below 0 costs that much acceptance, as much as rounding does. The search aims at its middle.
+    # An end this far below 0 costs that much acceptance, as rounding does. The search aims at its middle.
     enough = 4 * candidates * p.shape[-1] * _EPS
     low = xp.ones(shape, dtype=xp.float64, device=p.device)
     high = low * candidates

@@ -399,6 +399,8 @@ def distinct_marginal(
     if gap == 0.0:
         values = np.unique(drafted).size
         return _rounded(_bounded(order, n, values)) if float(values) ** (n - 1) <= most_paths else None
+    if float(n) ** (n - 1) > _EVALUATIONS[1]:
+        return None  # a path can have as many tokens of one value each: too many candidates for clusters
     found = None
     for evaluations in _EVALUATIONS:
         most = int(min(evaluations, most_paths / 3.0) ** (1.0 / (n - 1)))

@@ -1,8 +1,8 @@
 """The best sequential rule for two candidates drawn without replacement.
 
 The first candidate x comes from q and is accepted with the mass A(x) <= min(p, q); the second, y, comes from
-q without x. With ``v(x) = (q(x) - A(x)) / (1 - q(x))`` and ``B = sum v``, the first is rejected and the second
-is y with probability ``q(y) (B - v(y))``. So at most
+q without x. With ``v(x) = (q(x) - A(x)) / (1 - q(x))`` and ``B = sum v``, the first is rejected and the
+second is y with probability ``q(y) (B - v(y))``. So at most
 
     min(p(y), q(y) (1 + B) - v(y)),    (q - p)_+ / (1 - q) <= v <= q / (1 - q),    sum v = B,
 

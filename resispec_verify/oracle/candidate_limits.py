@@ -37,8 +37,8 @@ rational (`probability_inside`); for n = 2, ``f(H) = q(H) - (1 - q(H)) sum_H q /
 sums. For n >= 3 the terms 1/(1 - q(x) - q(y)) do not factor, but the integral is smooth: with c_j the
 probability that j tokens of H have rung by t, ``c_j <- c_j exp(-q t) + c_{j-1} (1 - exp(-q t))`` for each
 token added, and ``1 - f(H) = (1 - q(H)) integral exp(-(1 - q(H)) t) (c_0 + ... + c_{n-1}) dt``, where the
-nodes ``t = exp(s - exp(-s))``, s from -5 to 24 in steps of 0.2, give f for all prefixes in one scan to
-1e-14 (while 1 - q(H) is 0 or above 1e-9).
+nodes ``t = exp(s - exp(-s))``, s from -5 to 60 in steps of 0.2, give f for all prefixes in one scan to
+1e-14 (while 1 - q(H) is 0 or above 1e-24).
 
 References
 ----------

@@ -130,7 +130,9 @@ def sequential_optimum_by_histories(
     p, q = read_pair(target, draft, n)
     worth = [1.0] * n if values is None else list(values)
     drawn = without_replacement if distinct else independent
-    reach = {(): Fraction(1)} | {s: w for k in range(1, n + 1) for s, w in drawn(q, k).items() if len(s) == k}
+    reach: dict[tuple[int, ...], Fraction] = {(): Fraction(1)}
+    for k in range(1, n + 1):
+        reach |= {s: w for s, w in drawn(q, k).items() if len(s) == k}
     histories = list(reach)
     column = {s: i for i, s in enumerate(histories)}  # W(s); a(s) stands len(histories) further on
     size = 2 * len(histories)
@@ -144,8 +146,9 @@ def sequential_optimum_by_histories(
         capacity[s[-1], len(histories) + column[s]] = 1.0
     start = np.zeros(size)
     start[column[()]] = 1.0
-    bounds = [(0, None)] * size
-    bounds[len(histories)] = (0, 0)  # nothing is accepted before the first candidate
+    none: list[tuple[float, float | None]] = [(0.0, 0.0)]  # nothing is accepted before the first candidate
+    any_mass: list[tuple[float, float | None]] = [(0.0, None)]
+    bounds = any_mass * len(histories) + none + any_mass * (len(histories) - 1)
     answer = linprog(
         -gain,
         A_ub=capacity,

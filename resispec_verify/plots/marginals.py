@@ -32,7 +32,10 @@ def plot_marginals(rows: Sequence[Row]) -> Figure:
     figure = Figure(figsize=(11, 4.6), layout="constrained")
     distance, acceptance = figure.subplots(1, 2)
     for i, row in enumerate(rows):
-        style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
+        style: dict[str, Any] = {
+            "color": COLOURS[i % len(COLOURS)],
+            "marker": MARKERS[(i + i // len(COLOURS)) % len(MARKERS)],
+        }
         verdict = row.overall()
         assert verdict is not None
         _draw_distance(distance, row, f"{_name(row, rows)}: {verdict.value}", style)

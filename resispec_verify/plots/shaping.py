@@ -33,7 +33,7 @@ def plot_exploration(found: Exploration, title: str = "") -> Figure:
     """
     figure = Figure(figsize=(11, 4.6), layout="constrained")
     if title:
-        figure.suptitle(title, fontsize=11)
+        figure.suptitle(title.replace("$", r"\$"), fontsize=11)  # a dollar sign would begin a formula
     left, right = figure.subplots(1, 2)
     table = found.table(curve_points(found))
     Z = table["Z"]

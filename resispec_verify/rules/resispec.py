@@ -30,6 +30,7 @@ from resispec_verify.kernels.last_round import last_round
 from resispec_verify.kernels.ratio_order import ratio_order
 from resispec_verify.kernels.residuals import Proxy, normalize, proxy
 from resispec_verify.rules.interface import Rule, State
+from resispec_verify.rules.proposals import strike_out
 
 __all__ = ["ResiSpec", "get_proxy"]
 
@@ -62,11 +63,14 @@ class ResiSpec(Rule):
         _check_choice("hole", self.hole, Hole)
 
     def reject(self, state: State, tokens: Any) -> State:
-        """Lines 10-12: ``R <- norm((R - k)_+)``, which is r off the rejected token and 0 on it."""
+        """Lines 10-12: ``R <- norm((R - k)_+)``, which is r off the rejected token and 0 on it.
+
+        It is taken from r, which keeps its digits where the budget is small and ``R - k`` cancels.
+        """
         xp = array_namespace(state.residual)
         R, q = state.residual[..., None, :], state.draft[..., None, :]
-        k = self._proxy(state.residual, state.draft, tokens).k
-        shaped = normalize(xp.clip(R - k, 0.0, None), R)
+        r = self._proxy(state.residual, state.draft, tokens).r
+        shaped = normalize(strike_out(r, tokens), R)
         return State(shaped, xp.broadcast_to(q, shaped.shape), state.round + 1)
 
     def last_round(self, state: State) -> Any:

@@ -29,7 +29,10 @@ def test_python_blocks_run(code, tmp_path, monkeypatch):
     exec(compile(code, "<docs>", "exec"), {"__name__": "docs"})
 
 
-COMMANDS = ("kl", "inspect", "limits", "explore", "record", "replay", "compare", "rules", "prove")
+COMMANDS = (
+    "kl", "inspect", "limits", "drift", "explore", "picture", "runtime", "report", "record", "replay", "compare",
+    "rules", "check", "prove",
+)  # fmt: skip
 
 
 def section(command):

@@ -1,0 +1,222 @@
+"""`resispec-verify check`: somebody's sampler against the target, statistically."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from resispec_verify.cli.output import (
+    check_writable,
+    files_read,
+    print_lines,
+    printable,
+    table_console,
+    write_json,
+)
+from resispec_verify.cli.parameters import Count, File, Files, Flag, Names, Number, Text
+from resispec_verify.errors import InputError
+
+if TYPE_CHECKING:
+    from resispec_verify.analysis.check import CheckResult, CheckSettings
+
+__all__ = ["check"]
+
+COLOURS = {"rejected": "bold red", "error": "bold red", "not-rejected": "yellow"}
+
+
+def check(
+    sampler: Text,
+    /,
+    *,
+    style: Literal["tokens", "candidates", "block"] = "tokens",
+    candidates: Count = 2,
+    proposal: Literal["iid", "without-replacement", "top"] = "iid",
+    rule: Text | None = None,
+    ragged: Flag = False,
+    input: Names | None = None,
+    target: Text | None = None,
+    draft: Text | None = None,
+    logits: Files | None = None,
+    positions: Text | None = None,
+    temperature: Number | None = None,
+    alpha: Number = 1e-9,
+    power: Number = 0.99,
+    draws: Count | None = None,
+    seconds: Number = 600.0,
+    call_seconds: Number = 60.0,
+    no_search: Flag = False,
+    no_boundary: Flag = False,
+    seed: Count = 0,
+    json: File | None = None,
+) -> int:
+    """Is a sampler lossless? Draws from it, tested at a stated error rate; "not rejected" is no proof.
+
+    Exit status: 0 not rejected; 1 rejected, or the sampler failed; 2 bad usage.
+
+    Parameters
+    ----------
+    sampler
+        module:callable, path/to/file.py:callable, or "cmd:PROGRAM ARGUMENTS". Its code is executed.
+    style
+        How it is called: tokens, sampler(target, draft, rng); candidates, sampler(target, draft, candidates,
+        rng); block, sampler(targets, drafts, path, rng).
+    candidates
+        Candidates a row, for --style candidates.
+    proposal
+        How those are drawn from the draft.
+    rule
+        The rule whose acceptance a reported acceptance is compared with.
+    ragged
+        For --style block: also paths of different lengths, padded with -1.
+    input
+        A pair of the fixed battery by name; repeat for several. Default: all.
+    target
+        Target probabilities by hand, "0.5,0.3,0.2", instead of the battery.
+    draft
+        Draft probabilities by hand.
+    logits
+        Also the positions of these dumps.
+    positions
+        Range A:B of positions of a dump, 0-based, B excluded (0:4).
+    temperature
+        For --logits: sampling temperature.
+    alpha
+        Probability that a lossless sampler is rejected, in the whole run.
+    power
+        With which the TV that is stated would have been found.
+    draws
+        Draws a pair at most (1048576; less for wide ones).
+    seconds
+        Stop after this long.
+    call_seconds
+        A call that takes longer is an error.
+    no_search
+        Do not search for the worst pair for this sampler.
+    no_boundary
+        Do not try uniforms of 0 and 1 - 2**-53.
+    seed
+        Of all draws.
+    json
+        Write the report here ("-": standard output).
+    """
+    from resispec_verify.analysis.check import CheckSettings, check_sampler
+    from resispec_verify.analysis.check_settings import DRAWS
+    from resispec_verify.cli.user_samplers import load_sampler
+
+    check_writable(json, inputs=files_read(logits or []))
+    settings = CheckSettings(
+        style=style, candidates=candidates, proposal=proposal, rule=_rule(rule, candidates), ragged=ragged,
+        alpha=alpha, power=power, draws=DRAWS if draws is None else draws, seconds=seconds,
+        call_seconds=call_seconds, search=not no_search, boundary=not no_boundary, seed=seed,
+    )  # fmt: skip
+    inputs = _inputs(settings, input, target, draft, logits, positions, temperature)
+    found = load_sampler(sampler, style)
+    try:
+        result = check_sampler(found, settings, inputs=inputs)
+    finally:
+        if hasattr(found, "close") and sampler.startswith("cmd:"):
+            found.close()  # type: ignore[attr-defined]
+    record = {"sampler": sampler, "style": style, **result.result()}
+    write_json(json, {"schema": 1, "command": "check", "results": [record]})
+    _print(sampler, result, settings, table_console(json))
+    return 0 if result.verdict == "not-rejected" else 1
+
+
+def _rule(name: str | None, candidates: int) -> Any:
+    if name is None:
+        return None
+    from resispec_verify.cli.user_rules import choose_rules
+
+    return choose_rules([name], candidates)[0]
+
+
+def _inputs(
+    settings: CheckSettings,
+    names: list[str] | None,
+    target: str | None,
+    draft: str | None,
+    logits: list[Any] | None,
+    positions: str | None,
+    temperature: float | None,
+) -> list[Any] | None:
+    """Pairs by name, by hand, and of dumps; None for the whole battery."""
+    if (target is None) != (draft is None):
+        raise InputError("--target and --draft go together")
+    if settings.style == "block" and (names or target is not None or logits):
+        raise InputError("--style block has chains of its own; leave out --input, --target and --logits")
+    if (positions is not None or temperature is not None) and not logits:
+        raise InputError("--positions and --temperature are for --logits")
+    from resispec_verify.analysis.check import named_inputs
+    from resispec_verify.analysis.check_battery import Input, battery
+
+    found: list[Any] = named_inputs(names or [])
+    if target is not None:
+        from resispec_verify.cli.kl_settings import pair_by_hand
+
+        pair = pair_by_hand(target, draft)
+        found.append(Input("by hand", pair.target, pair.draft))
+    if not logits:
+        return found or None
+    return [*(found or battery()), *_of_dumps(logits, positions or "0:4", temperature)]
+
+
+def _of_dumps(paths: list[Any], positions: str, temperature: float | None) -> list[Any]:
+    import numpy as np
+
+    from resispec_verify.analysis.check_battery import Input
+    from resispec_verify.analysis.marginals import Clock
+    from resispec_verify.analysis.over_dumps import pairs_of
+    from resispec_verify.backends import get_backend
+    from resispec_verify.cli.kl_settings import make_reading
+    from resispec_verify.dumps import open_dump
+
+    temperatures = None if temperature is None else [temperature]
+    reading = make_reading(
+        temperatures, (None, None, None), (None, None, None), None, "float64", positions, None
+    )
+    found = []
+    for path in paths:
+        dump = open_dump(path)
+        share = min(1.0, 64 / dump.vocab)
+        for members in pairs_of(dump, reading, backend=get_backend("numpy"), clock=Clock()):
+            laws = (np.asarray(members.pair.target), np.asarray(members.pair.draft))
+            found += [
+                Input(f"{path}, position {int(position)}", p, q, share)
+                for position, p, q in zip(members.positions, *laws, strict=True)
+            ]
+    return found
+
+
+def _print(sampler: str, result: CheckResult, settings: CheckSettings, console: Any) -> None:
+    name = printable(sampler)
+    console.print(f"{name}: ", end="", markup=False)
+    console.print(result.verdict.replace("-", " "), style=COLOURS[result.verdict], end="")
+    console.print(f" ({result.draws} draws, {result.seconds:.1f} s, stopped: {result.stopped})", markup=False)
+    print_lines(console, report_lines(result))
+    if result.verdict == "rejected" and result.witness:
+        print_lines(console, [f"Again: resispec-verify check {sampler} {_again(result, settings)}"])
+
+
+def report_lines(result: CheckResult) -> list[str]:
+    """What was found, in lines for people."""
+    from resispec_verify.analysis.check_report import lines
+
+    return [printable_line(line) for line in lines(result)]
+
+
+def printable_line(text: str) -> str:
+    """On one line of a terminal, whatever a sampler's message holds."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _again(result: CheckResult, settings: CheckSettings) -> str:
+    """Options that lead to the same draws."""
+    witness = result.witness or {}
+    words = [] if settings.style == "tokens" else [f"--style {settings.style}"]
+    if settings.style == "candidates":
+        words.append(f"--candidates {settings.candidates} --proposal {settings.proposal}")
+    if "target" in witness:
+        laws = {name: ",".join(repr(value) for value in witness[name]) for name in ("target", "draft")}
+        words.append(f"--target {laws['target']} --draft {laws['draft']}")
+    elif settings.style != "block" and witness["input"] in ("wide", "very-wide"):
+        words.append(f"--input {witness['input']}")
+    return " ".join([*words, f"--seed {settings.seed}"])

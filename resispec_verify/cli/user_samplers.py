@@ -1,0 +1,109 @@
+"""Samplers from a user's own code: ``module:callable``, ``path/to/file.py:callable`` or ``cmd:PROGRAM``."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import os
+import shlex
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from resispec_verify.cli.user_rules import _execute
+from resispec_verify.errors import InputError
+
+__all__ = ["load_sampler"]
+
+
+def load_sampler(name: str, style: str) -> Callable[..., Any]:
+    """The sampler of this name; its file or module is executed.
+
+    Raises
+    ------
+    InputError
+        No such module, file or name, code that fails, or something that cannot be called; with the nearest
+        name.
+    """
+    if name.startswith("cmd:"):
+        return _command(name.removeprefix("cmd:"), style)
+    where, colon, attribute = name.rpartition(":")
+    if not colon or not where or not attribute:
+        raise InputError(
+            f"{name}: say which callable, as in module:callable, path/to/file.py:callable or cmd:PROGRAM"
+        )
+    is_file = where.endswith(".py") or os.sep in where
+    module = _execute(Path(where), name) if is_file else _imported(where, name)
+    return _callable(module, attribute, name)
+
+
+def _imported(module: str, where: str) -> types.ModuleType:
+    from resispec_verify.rules.checked import muted, reason_of
+
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as `python -m` does; a console script does not
+    try:
+        with muted:
+            return importlib.import_module(module)
+    except KeyboardInterrupt:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
+            raise InputError(f"{where}: the module needs {error.name!r}, which is not installed") from None
+        raise InputError(
+            f"{where}: there is no module {error.name!r}{_nearest(error.name, _modules())}"
+        ) from None
+    except BaseException as error:
+        raise InputError(f"{where}: the module fails: {reason_of(error)}") from None
+
+
+def _modules() -> list[str]:
+    """Names of modules here and of those that are installed."""
+    import pkgutil
+
+    return sorted(
+        {module.name for module in pkgutil.iter_modules()} | {path.stem for path in Path().glob("*.py")}
+    )
+
+
+def _callable(module: types.ModuleType, attribute: str, where: str) -> Callable[..., Any]:
+    found: Any = module
+    for part in attribute.split("."):
+        names = [name for name, value in vars(found).items() if not name.startswith("_") and callable(value)]
+        if not hasattr(found, part):
+            raise InputError(f"{where}: there is no {part!r}{_nearest(part, names)}")
+        found = getattr(found, part)
+    if not callable(found):
+        names = [name for name, value in vars(module).items() if not name.startswith("_") and callable(value)]
+        raise InputError(
+            f"{where}: {attribute!r} is not callable, it is of type {type(found).__name__}"
+            f"{_nearest(attribute, names)}"
+        )
+    return found
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    shown = ", ".join(names[:6])
+    return f" (there are: {shown})" if 0 < len(names) <= 6 else ""
+
+
+def _command(line: str, style: str) -> Callable[..., Any]:
+    import shutil
+
+    from resispec_verify.analysis.check_command import CommandSampler
+
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise InputError(f"cmd:{line}: {error}; quote it as for a shell") from None
+    if not words:
+        raise InputError("cmd: needs a program, as in 'cmd:python sampler.py'")
+    if shutil.which(words[0]) is None:
+        raise InputError(f"cmd:{line}: there is no program {words[0]!r} that can be executed")
+    return CommandSampler(words, style)

@@ -1,0 +1,76 @@
+"""The picture of one position: target, draft, and what rules leave after one rejection."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, get_font
+
+from resispec_verify.analysis.position import Position
+from resispec_verify.plots.marginals import COLOURS
+
+__all__ = ["plot_position"]
+
+HATCHES = ("", "", "////", "....", "xxxx", "\\\\\\\\")
+LONGEST = 28  # characters of a token's label
+
+
+def plot_position(
+    found: Position, title: str = "", names: dict[int, str] | None = None, most: int = 12
+) -> Figure:
+    """Grouped bars by token: draft, target, and the residual of each rule.
+
+    Parameters
+    ----------
+    found : Position
+    title : str
+        For the head of the figure.
+    names : dict, optional
+        Text of tokens.
+    most : int
+        Tokens shown; the others are one group.
+    """
+    records = found.records(most, names)
+    series = list(found.series())
+    figure = Figure(
+        figsize=(5.2, 1.6 + 0.2 * len(series) + 0.09 * len(records) * (len(series) + 1)), layout="constrained"
+    )
+    axes = figure.subplots()
+    height = 0.84 / len(series)
+    y = np.arange(len(records), dtype=float)
+    colours = ("0.75", "0.3", *COLOURS)
+    for i, name in enumerate(series):
+        text = name
+        if i >= 2:
+            rule = name.removeprefix("residual, ")
+            text = f"{name}: next accepted {found.next_accepted[rule]:.3f}"
+        axes.barh(
+            y + (i - (len(series) - 1) / 2) * height, [record[name] for record in records], height,
+            color=colours[i % len(colours)], label=text, hatch=HATCHES[i % len(HATCHES)], edgecolor="white",
+            linewidth=0,
+        )  # fmt: skip
+    axes.set_yticks(y, [_label(record, found.rejected) for record in records], parse_math=False, fontsize=9)
+    axes.set_ylim(len(records) - 0.4, -0.6)
+    axes.set(xlabel="probability", xlim=(0, None))
+    axes.grid(axis="x", color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+    if title:
+        axes.set_title(title, fontsize=10, parse_math=False)
+    legend = figure.legend(loc="outside lower left", fontsize=9.5, frameon=False)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    return figure
+
+
+def _label(record: dict[str, object], rejected: int) -> str:
+    text = str(record.get("text", ""))
+    text = "".join(c if _drawable(c) else c.encode("unicode_escape").decode() for c in text)
+    text = text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
+    label = f"{text}  {record['token']}" if text else str(record["token"])
+    return f"rejected: {label}" if record["token"] == rejected else label
+
+
+def _drawable(character: str) -> bool:
+    """Whether the font has a glyph: a missing one is a box, and a warning."""
+    font = get_font(findfont(FontProperties()))
+    return character.isprintable() and font.get_char_index(ord(character)) != 0
