@@ -89,6 +89,10 @@ class ResiSpec(Rule):
         if self != ResiSpec():
             return None
         order = ratio_order(to_numpy(target), to_numpy(draft))
+        if candidates == 1:  # in closed form; two additions a token more than a path sum makes
+            accepted = np.minimum(to_numpy(target), to_numpy(draft))
+            mass = accepted + last_round(order, **self.options())
+            return shaped_paths.PathSum(mass, accepted.sum(keepdims=True), np.zeros(2), 2 * mass.size)
         return shaped_paths.shaped_marginal(order, candidates, gap, most_paths)
 
     def proxy(self, current: Any, draft: Any, token: Any) -> Any:

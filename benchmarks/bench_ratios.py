@@ -1,0 +1,246 @@
+"""One row of docs/performance.md a test: a cost over what it is measured in. Run by `run.py`."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from resispec_verify.analysis.shaping import explore_pair
+from resispec_verify.cli import main as command
+from resispec_verify.distributions import Sampling
+from resispec_verify.evidence.enumeration import operational_marginals
+from resispec_verify.evidence.path_identity import draw_candidates, path_identity
+from resispec_verify.kernels.candidate_limits import without_replacement_limit
+from resispec_verify.kernels.divergences import distances
+from resispec_verify.kernels.layouts import best_layout
+from resispec_verify.kernels.path_plan import survey
+from resispec_verify.kernels.ratio_order import ratio_order
+from resispec_verify.kernels.sequential import levels, overlap
+from resispec_verify.kernels.shaped_paths import shaped_marginal
+from resispec_verify.kernels.transport import transport_limit
+from resispec_verify.rules import KSeq, OptimalSequential, ResiSpec, Sequoia, SpecInfer
+from resispec_verify.samplers import verify_optimal_joint, verify_optimal_sequential, verify_specinfer
+
+BATCH = 16
+EASY = 3e7  # paths of two rejections
+MOST_PATHS = 5e8
+SORT = "`argsort(p/q)`"
+
+
+def softmax(*logits):
+    for x in logits:
+        Sampling().probabilities(x, dtype=np.float64)
+
+
+def sort(p, q):
+    np.argsort(p / q)
+
+
+def test_token_free_rounds(compare, rows):
+    batches = [slice(i, i + BATCH) for i in range(0, len(rows.p), BATCH)]
+    uniforms = np.random.default_rng(0).random((BATCH, 3))
+
+    def rounds():
+        for b in batches:
+            p, q = rows.p[b], rows.q[b]
+            operational_marginals(SpecInfer(), p, q, 3)
+            for rule in (SpecInfer(), ResiSpec()):
+                path_identity(p, q, rule.proxy, draw_candidates(q, 3, uniforms[: len(p)]), 3)
+
+    compare(
+        f"SpecInfer's rounds, n = 3, and both path identities, {len(rows.p)} positions",
+        rounds,
+        "softmax of both matrices",
+        lambda: [softmax(rows.target_logits[b], rows.draft_logits[b]) for b in batches],
+        goal=4,
+        positions=len(rows.p),
+    )
+
+
+def test_divergences_and_limit(compare, rows):
+    placed = operational_marginals(SpecInfer(), rows.p, rows.q, 3).placed
+
+    def measures():
+        distances(placed, rows.p)
+        transport_limit(rows.p, rows.q, 3)
+
+    compare(
+        f"divergences and limit, n = 3, {len(rows.p)} positions",
+        measures,
+        SORT,
+        lambda: [sort(*row) for row in pairs(rows)],
+        goal=2,
+        positions=len(rows.p),
+    )
+
+
+def pairs(rows):
+    """The positions of the dump, one after the other."""
+    return list(zip(rows.p, rows.q, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("n", "gap", "goal"), [(1, 0.0, 4), (2, 0.0, 300), (2, 1e-3, None), (3, 1e-2, None), (3, 1e-3, 400)]
+)
+def test_resispec(compare, rows, n, gap, goal):
+    inputs, which = pairs(rows), ""
+    if (n, gap) == (2, 0.0):
+        easy = [row for row in inputs if survey(ratio_order(*row), 2, 1e-3).pairs <= EASY]
+        which = f", {len(easy)} of {len(inputs)} positions: under {EASY:.0e} paths"
+        inputs = easy or [tuple(np.full((2, 4), 0.25))]
+    hard = np.random.default_rng(0).dirichlet(np.ones(2000), 2)
+    shaped_marginal(ratio_order(*hard), n, gap, 1e7)  # compile all of it: an easy position does not merge
+
+    compare(
+        f"ResiSpec's marginal, n = {n}, gap {gap:g}{which}",
+        lambda p, q: shaped_marginal(ratio_order(p, q), n, gap, MOST_PATHS),
+        SORT,
+        sort,
+        goal=goal,
+        inputs=inputs,
+    )
+
+
+def test_kl(compare, rows):
+    positions = min(16, len(rows.p))
+
+    def kl():
+        with contextlib.redirect_stdout(None):
+            command(["kl", "--logits", str(rows.path), "--positions", f"0:{positions}"])
+
+    compare(f"`kl` with defaults, {positions} positions together", kl, rounds=2)
+
+
+@pytest.mark.parametrize("rule", [SpecInfer(), KSeq(), OptimalSequential()], ids=lambda rule: rule.name)
+def test_token_free_rule(compare, rows, rule):
+    p, q = rows.p[:1], rows.q[:1]
+
+    def unit():
+        for _ in range(2):
+            softmax(rows.target_logits[:1], rows.draft_logits[:1])
+            sort(p[0], q[0])
+
+    compare(
+        f"`{rule.name}`, n = 3, V = {p.shape[-1]:,}",
+        lambda: operational_marginals(rule, p, q, 3),
+        "4 softmax and 2 `argsort(p/q)`",
+        unit,
+    )
+
+
+LIMITS = {
+    "optimal transport, n = 3": lambda p, q: transport_limit(p, q, 3),
+    "sequential, n = 3": lambda p, q: overlap(p, q, levels(p, q, 3)[..., 0]),
+    "without replacement, n = 2": lambda p, q: without_replacement_limit(p, q, 2),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_limit(compare, synthetic, quick, name):
+    p, q = synthetic(4_096 if quick else 256_000)
+    compare(f"limit, {name}, V = {len(p):,}", lambda: LIMITS[name](p, q), SORT, lambda: sort(p, q), goal=6)
+
+
+def test_explore(compare, rows):
+    p, q = rows.p[0], rows.q[0]
+    compare(
+        f"`explore`'s curve, V = {len(p):,}", lambda: explore_pair(p, q), SORT, lambda: sort(p, q), goal=6
+    )
+
+
+def test_joint_layout(compare, rows):
+    p, q = rows.p[0], rows.q[0]
+    compare(
+        f"`optimal-joint`'s layout, n = 3, V = {len(p):,}",
+        lambda: best_layout(p, q, 3),
+        SORT,
+        lambda: sort(p, q),
+    )
+
+
+def test_sequoia(compare, rows):
+    compare(
+        "`sequoia`, n = 3",
+        lambda p, q: operational_marginals(Sequoia(), p[None], q[None], 3),
+        SORT,
+        sort,
+        inputs=pairs(rows)[:BATCH],
+    )
+
+
+SAMPLERS = {
+    "specinfer": (verify_specinfer, 1),
+    "optimal-sequential": (verify_optimal_sequential, 1),
+    "optimal-joint": (verify_optimal_joint, 2),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("library", ["NumPy", "torch"])
+def test_verification_step(compare, rows, library, name):
+    """From probabilities to emitted tokens, in the arrays of a library; its own softmax is the unit."""
+    rng = np.random.default_rng(0)
+    verify, more = SAMPLERS[name]
+    p, q, logits = (a[:BATCH] for a in (rows.p, rows.q, rows.target_logits.astype(np.float64)))
+    candidates = np.stack([rng.choice(q.shape[-1], size=3, p=row) for row in q])
+    arrays = (p, q, candidates, rng.random((len(p), 3 + more)))
+
+    def unit():
+        softmax(logits)
+
+    if library == "torch":
+        torch = pytest.importorskip("torch")
+        arrays = tuple(torch.from_numpy(a) for a in arrays)
+        tensor = torch.from_numpy(logits)
+
+        def unit():
+            torch.softmax(tensor, dim=-1)
+
+    compare(
+        f"verification step, {library}, `{name}`, n = 3, {len(p)} rows",
+        lambda: verify(*arrays),
+        f"softmax of the target by {library}",
+        unit,
+        positions=len(p),
+    )
+
+
+MEMORY = """
+import contextlib, sys
+from resispec_verify.cli import main
+from streaming import peak
+with peak() as most, contextlib.redirect_stdout(None):
+    main(sys.argv[1:])
+print(most[0])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
+@pytest.mark.parametrize("part", [4, 2, 1])
+def test_memory(compare, benchmark, rows, part):
+    """Anonymous pages of a process of its own, packages included: not the page cache."""
+    positions = max(len(rows.p) // part, 1)
+    run = [sys.executable, "-c", MEMORY, "kl", "--logits", str(rows.path), "--positions", f"0:{positions}"]
+
+    def kl():
+        return subprocess.run(run, check=True, cwd=Path(__file__).parent, stdout=subprocess.PIPE).stdout
+
+    found = compare(f"peak memory of `kl` with defaults, {positions} positions", kl, rounds=1, warm=False)
+    benchmark.extra_info["bytes"] = int(found)
+
+
+def test_start_up(compare):
+    def run(*arguments):
+        subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+
+    compare(
+        "start-up: `--help`",
+        lambda: run("-m", "resispec_verify", "--help"),
+        "`import numpy` in a process",
+        lambda: run("-c", "import numpy"),
+    )

@@ -1,0 +1,75 @@
+"""How often is a lossless sampler rejected? And how many draws do the known faults take?
+
+    python benchmarks/flake_rate.py [--seeds 1000] [--alpha 0.05]
+
+At the default error rate of 1e-9 no run of any length would show an alarm. The rate is therefore measured
+at a large alpha, where alarms could be seen: a rate well below alpha there says that the tests keep what
+they promise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+
+from scipy.stats import beta
+
+from resispec_verify.analysis.check import CheckSettings, check_sampler
+from resispec_verify.analysis.check_battery import named
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "broken_samplers"))
+import samplers as s
+
+FAULTS = [
+    (s.redraws_from_target, "base"),
+    (s.softmax_of_residual, "base"),
+    (s.blend, "base"),
+    (s.draft_not_renormalised, "v4"),
+    (s.sorted_candidates, "v4"),
+    (s.merged_candidates, "v4"),
+    (s.sharpened, "base"),
+]
+
+
+def alarms(sampler, seeds: int, alpha: float) -> int:
+    """Rejections among so many runs."""
+    inputs = [named("base"), named("v4")]
+    settings = {"alpha": alpha, "draws": 2000, "search": False, "boundary": False, "batches": (8,)}
+    runs = (
+        check_sampler(sampler, CheckSettings(seed=seed, **settings), inputs=inputs) for seed in range(seeds)
+    )
+    return sum(run.verdict != "not-rejected" for run in runs)
+
+
+def draws(sampler, name: str, seeds: int) -> list[int]:
+    """Draws on the pair when it was rejected, at the default error rate."""
+    settings = [CheckSettings(seed=seed, search=False, boundary=False) for seed in range(seeds)]
+    runs = [check_sampler(sampler, chosen, inputs=[named(name)]) for chosen in settings]
+    return [run.witness["draws"] if run.witness else sys.maxsize for run in runs]
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1000)
+    parser.add_argument("--alpha", type=float, default=0.05)
+    chosen = parser.parse_args()
+    for sampler in (s.speculative, s.token_match):
+        hits = alarms(sampler, chosen.seeds, chosen.alpha)
+        most = float(beta.ppf(0.975, hits + 1, chosen.seeds - hits))
+        print(
+            f"{sampler.__name__}: {hits} alarms in {chosen.seeds} runs at alpha {chosen.alpha:g} "
+            f"(rate below {most:.4f} at 97.5 %)"
+        )
+    for sampler, name in FAULTS:
+        found = draws(sampler, name, 9)
+        print(
+            f"{sampler.__name__} on {name}: median {statistics.median(found):.0f} draws, "
+            f"worst of 9 {max(found)}"
+        )
+
+
+if __name__ == "__main__":
+    main()

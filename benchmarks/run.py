@@ -1,0 +1,224 @@
+"""Measures every cost of docs/performance.md, and writes the page with its picture and table.
+
+    python benchmarks/run.py [--dump FILE] [--quick] [--markdown docs/performance.md]
+
+Needs the extra ``bench`` (pytest-benchmark, which does the timing). Each ratio is of two things timed in
+turns, so that both see the same machine. Without ``--markdown`` the page is only printed; with it, the growth
+curves go to ``img/performance-growth.png`` and ``.csv`` beside it. ``--quick`` only shows that it runs: its
+figures mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import platform
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from resispec_verify.dumps import open_dump
+from resispec_verify.errors import InputError
+
+HERE = Path(__file__).parent
+EXAMPLE = HERE.parent / "examples" / "smollm2-skip6-N8-fp16.pt"
+AXES = {"V": "tokens V (one position, n = 3)", "n": "candidates n (one position)", "N": "positions N (n = 3)"}
+
+
+OPTIONS = (
+    "-qx -p no:cacheprovider -p no:xdist --disable-warnings -o filterwarnings=default "
+    "-o python_files=bench_*.py --benchmark-quiet --benchmark-disable-gc"
+)
+
+
+def measure(dump: Path, quick: bool) -> list[dict[str, Any]]:
+    """All benchmarks, in the order of the files; ends the program where one fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder) / "results.json"
+        options = [*OPTIONS.split(), f"--dump={dump}", f"--benchmark-json={results}", *["--quick"][:quick]]
+        status = pytest.main([*options, *(str(HERE / f"bench_{name}.py") for name in ("ratios", "growth"))])
+        if status:
+            raise SystemExit(int(status))
+        return json.loads(results.read_text(encoding="utf-8"))["benchmarks"]
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1e3 * seconds:.2f} ms"
+
+
+def line(found: dict[str, Any]) -> str:
+    """One row of the table of ratios."""
+    info, seconds = found["extra_info"], np.asarray(found["stats"]["data"])
+    ratios = seconds / info["unit"] if info["unit"] else np.zeros(0)
+    low, middle, high = np.percentile(ratios, [25, 50, 75]) if ratios.size else [np.nan] * 3
+    each, by_row = seconds / info["positions"], info["by_row"]
+    cells = (
+        info["cost"],
+        info["over"],
+        "" if info["goal"] is None else info["goal"],
+        f"{middle:.2f}" if ratios.size else "",
+        f"{low:.2f} to {high:.2f}" if ratios.size > 1 else "",
+        f"{ratios.max():.2f}" if by_row else "",
+        f"{info['bytes'] / 2**20:.0f} MiB" if "bytes" in info else duration(float(np.median(each))),
+        duration(each.max()) if by_row else "",
+    )
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def curves(benchmarks: list[dict[str, Any]]) -> dict[str, dict[str, np.ndarray]]:
+    """Sizes and median seconds ``(2, points)``, by axis and rule."""
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    for b in benchmarks:
+        if "against" in (info := b["extra_info"]):
+            curve = found.setdefault(info["against"], {}).setdefault(info["rule"], {})
+            curve[info["size"]] = b["stats"]["median"]
+    return {
+        against: {rule: np.asarray([*zip(*points.items(), strict=True)]) for rule, points in by_rule.items()}
+        for against, by_rule in found.items()
+    }
+
+
+def exponent(points: np.ndarray) -> float:
+    """Slope of log(seconds) against log(size), by least squares."""
+    sizes, seconds = np.log(points)
+    return float(np.polyfit(sizes, seconds, 1)[0]) if len(sizes) > 1 else np.nan
+
+
+def draw(growth: dict[str, dict[str, np.ndarray]], path: Path) -> None:
+    """One panel an axis, log-log, and the points as CSV beside the picture."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure = Figure(figsize=(12, 4), layout="constrained")
+    panels = figure.subplots(1, len(growth), squeeze=False)[0]
+    for axes, (against, by_rule) in zip(panels, growth.items(), strict=True):
+        for marker, (rule, points) in zip("osD^", by_rule.items(), strict=False):
+            axes.plot(*points, marker=marker, label=f"{rule}: {against}^{exponent(points):.2f}")
+        axes.set_xscale("log", base=2)
+        axes.set(yscale="log", xlabel=AXES[against], ylabel="seconds")
+        axes.legend(fontsize="small")
+        axes.grid(alpha=0.3)
+    with matplotlib.rc_context({"savefig.dpi": 110}):
+        figure.savefig(path, metadata={"Software": None})
+    with path.with_suffix(".csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["against", "rule", "size", "seconds"])
+        for against, by_rule in growth.items():
+            for rule, points in by_rule.items():
+                writer.writerows([against, rule, int(size), f"{s:.6g}"] for size, s in points.T)
+
+
+def machine() -> str:
+    """What the figures depend on; no names."""
+    packages = ("numpy", "scipy", "numba", "torch", "pytest-benchmark")
+    found = [f"{name} {version(name)}" for name in packages if name != "torch" or "torch" in sys.modules]
+    return ", ".join(
+        [f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}", *found]
+    )
+
+
+def page(dump: Path, quick: bool, load: float, benchmarks: list[dict[str, Any]]) -> str:
+    """The performance page."""
+    growth = curves(benchmarks)
+    rules = {rule: None for by_rule in growth.values() for rule in by_rule}
+    slopes = [
+        [f"{exponent(by_rule[rule]):.2f}" if rule in by_rule else "" for by_rule in growth.values()]
+        for rule in rules
+    ]
+    doubts = {
+        "Made with `--quick`: these figures mean nothing.": quick,
+        "The machine was busy: its load average was above 1.5 when this began.": load > 1.5,
+    }
+    return PAGE.format(
+        dump=dump.name,
+        warnings="".join(f"\n```{{warning}}\n{text}\n```\n" for text, so in doubts.items() if so),
+        machine=machine(),
+        load=load,
+        rows="\n".join(line(b) for b in benchmarks if "cost" in b["extra_info"]),
+        axes=" | ".join(growth),
+        dashes=" --- |" * len(growth),
+        slopes="\n".join(
+            f"| {' | '.join([rule, *cells])} |" for rule, cells in zip(rules, slopes, strict=True)
+        ),
+    )
+
+
+PAGE = """\
+# What it costs
+{warnings}
+Times depend on the machine and its load; ratios less, though other work slows a long measurement more than
+a short one. This page is written by one command:
+
+```console
+$ pip install 'resispec-verify[bench]'
+$ python benchmarks/run.py --dump {dump} --markdown docs/performance.md
+```
+
+Any flat dump will do; `record` makes one, and without `--dump` it is the bundled example. At most 128
+positions are looked at. Leave the machine alone while it runs (some minutes). The figures below are from
+`{dump}`, on {machine}; load average when it began: {load:.1f}.
+
+There are no figures for a GPU yet: see [](gpu.md). What a dump larger than memory costs is in [](scale.md).
+
+## Ratios
+
+Of two things timed in turns in the same run, by
+[pytest-benchmark](https://pytest-benchmark.readthedocs.io). Softmaxes are in float64. The *middle half* is
+from the first quartile of the ratios to the third: over rounds, or over the positions of the dump where there
+is a *highest*. The last columns are times for one position; `kl`'s and the start-up's are for the whole
+command.
+
+| cost | over | goal at most | ratio, median | middle half | highest | cost, median | highest |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+{rows}
+
+ResiSpec's cost varies by orders of magnitude between positions: it is the number of pairs of tokens that can
+be rejected one after the other, large where target and draft are both nearly flat. `--max-expansions` bounds
+the work, and the certified gap says what was left out.
+
+## Growth
+
+![Time against V, n and N, log-log](img/performance-growth.png)
+
+Exponents fitted by least squares to the logarithms ([the points](img/performance-growth.csv)). V: random
+laws, a disturbed Zipf law; n: the dump's first position; N: the dump's first positions. `resispec` has n = 2
+and gap 1e-3 throughout. What a call costs by itself flattens the curves at small sizes.
+
+| rule | {axes} |
+| --- |{dashes}
+{slopes}
+"""
+
+
+def main() -> None:
+    """Measure, print, and write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--dump", type=Path, default=EXAMPLE)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument(
+        "--markdown", type=Path, help="write the page here, and its picture to img/ beside it"
+    )
+    arguments = parser.parse_args()
+    try:
+        open_dump(arguments.dump)
+    except InputError as error:
+        sys.stderr.write(f"benchmarks/run.py: error: {error}\n")
+        raise SystemExit(2) from None
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+    benchmarks = measure(arguments.dump, arguments.quick)
+    text = page(arguments.dump, arguments.quick, load, benchmarks)
+    print(text)
+    if arguments.markdown:
+        draw(curves(benchmarks), arguments.markdown.parent / "img" / "performance-growth.png")
+        arguments.markdown.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
