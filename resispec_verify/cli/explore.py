@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from resispec_verify.cli.kl_settings import check_plot, make_reading, pair_by_hand, refuse_by_hand
+from resispec_verify.cli.kl_settings import (
+    MOST_CANDIDATES,
+    check_plot,
+    make_reading,
+    pair_by_hand,
+    refuse_by_hand,
+)
 from resispec_verify.cli.output import (
     check_writable,
     files_read,
@@ -109,8 +116,11 @@ def explore(
         p, q, facts, title = pair.target, pair.draft, {"position": 0}, "the given pair"
     from resispec_verify.analysis.shaping import explore_pair
 
-    if candidates < 2:
-        raise InputError(f"--candidates must be at least 2 for a next candidate to exist, got {candidates}")
+    if not 2 <= candidates <= MOST_CANDIDATES:
+        raise InputError(
+            "--candidates must be at least 2 for a next candidate to exist, and at most "
+            f"{MOST_CANDIDATES}; got {candidates}"
+        )
     try:
         found = explore_pair(p, q, candidates, rejected)
     except InputError as error:
@@ -180,8 +190,12 @@ def _check(paths: list[Path], reading: Any, json: Path | None, csv: Path | None)
 
     rows: list[dict[str, Any]] = []
     failures: list[str] = []
+    seen: set[str] = set()
     for path in paths:
         try:
+            if os.path.realpath(path) in seen:
+                raise InputError(f"{path}: given twice; its positions would count twice")
+            seen.add(os.path.realpath(path))
             dump = open_dump(path)
             fresh = [
                 {"path": str(path), "position": int(i), "temperature": members.sampling.temperature}

@@ -73,7 +73,8 @@ def l1_with_hole(order: RatioOrder, token_rank: int, Z: Floats) -> Floats:
     ``2 [q(x0) + sum_{x != x0} (q - p/Z)_+]``.
     """
     p, q = order.p[token_rank], order.q[token_rank]
-    l1 = l1_at(order, Z) + 2.0 * (q - np.clip(q - p / Z, 0.0, None))
+    with np.errstate(over="ignore"):
+        l1 = l1_at(order, Z) + 2.0 * (q - np.clip(q - p / Z, 0.0, None))
     return np.where(1.0 - p >= Z, l1, np.nan)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction as F
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,12 +11,13 @@ import pytest
 from resispec_verify.analysis.marginals import Clock, Evaluation, Row, evaluate
 from resispec_verify.analysis.summary import summarize
 from resispec_verify.backends import get_backend
+from resispec_verify.cli import main
 from resispec_verify.distributions import Pair
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.enumeration import Budget
 from resispec_verify.kernels.candidate_limits import without_replacement_limit
 from resispec_verify.oracle import limit_without_replacement, marginal
-from resispec_verify.rules import Rule, make_rule
+from resispec_verify.rules import OptimalSiblings, Rule, make_rule
 
 
 def evaluated(rule: Rule, target: list[F], draft: list[F], n: int, budget: Budget) -> Row:
@@ -67,3 +69,26 @@ def test_the_limit_of_distinct_candidates_of_a_peaked_draft(exponents):
     right = float(limit_without_replacement(target, draft, 3))
     assert right < 0.999
     assert 0 <= without_replacement_limit(p, q, 3)[0] - right <= 2e-12
+
+
+@pytest.mark.parametrize("candidates", ["1", "1001", "1000000000"])
+def test_explore_refuses_candidates_that_nobody_has(candidates, capsys):
+    # A billion levels take hours; `kl` and `limits` end at 1000 too.
+    assert main(["explore", "--random", "5", "--candidates", candidates]) == 2
+    assert f"at least 2 for a next candidate to exist, and at most 1000; got {candidates}" in (
+        capsys.readouterr().err
+    )
+
+
+def test_explore_counts_no_dump_twice(capsys):
+    path = str(Path(__file__).parents[2] / "examples" / "smollm2-skip6-N8-fp16.pt")
+    assert main(["explore", "--check", "--logits", path, path]) == 2
+    assert "given twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-6, 1e6, 1e300])
+def test_the_unit_of_the_siblings_values_does_not_matter(unit):
+    # 0.2 a + phi(2 - a) with phi(t) = 0.3 + min(0.4, 0.3 t) + 0.1 t is largest at a = 2/3: then 1/6 second.
+    p, q = np.array([[0.3, 0.4, 0.3]]), np.array([[0.6, 0.3, 0.1]])
+    found = operational_marginals(OptimalSiblings((1.2 * unit, unit)), p, q, 2)
+    assert np.allclose(found.acceptance[0], [2 / 3, 1 / 6], rtol=0, atol=1e-8)
