@@ -102,7 +102,9 @@ def test_a_draft_with_less_support_than_candidates(rule):
 def test_equal_laws_accept_at_once_where_the_candidate_is_drawn(name):
     rule = make_rule(name)
     found = emitted(rule, Q4, Q4, max(2, rule.least_candidates))
-    if isinstance(rule.proposal, Iid) and name != "token-match":
+    if name == "optimal-joint":  # either candidate may win the race, and is accepted
+        np.testing.assert_allclose(found.acceptance[0], [0.5, 0.5], atol=4 * EPS)
+    elif isinstance(rule.proposal, Iid) and name != "token-match":
         np.testing.assert_allclose(found.acceptance[0], [1.0, 0.0][: found.acceptance.shape[1]], atol=4 * EPS)
     assert np.isfinite(found.placed).all()
 
