@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln
 
 __all__ = ["FitTest", "Grouping", "SwapTest", "detectable_tv", "regret"]
 
@@ -31,6 +31,8 @@ __all__ = ["FitTest", "Grouping", "SwapTest", "detectable_tv", "regret"]
 CONCENTRATIONS = (16.0, 256.0, 4096.0, 65536.0)
 # Log odds of bets on equal entries, in the swap test.
 EQUALITY_BETS = (math.log(64.0), math.log(2.0), -math.log(2.0))
+# Pairs that each cell of the learned association is taken to have seen, as many as independence says.
+SHRINKAGE = 5.0
 
 
 @dataclass(frozen=True)
@@ -108,16 +110,18 @@ class FitTest:
         terms = []
         seen = np.flatnonzero(self.counts)
         for grouping in self.groupings:
-            counts = np.bincount(
-                grouping.cell[seen], weights=self.counts[seen], minlength=grouping.cells
-            )
+            counts = np.bincount(grouping.cell[seen], weights=self.counts[seen], minlength=grouping.cells)
             terms += _log_ratios(counts, grouping.law)
-        return float(logsumexp(terms) - math.log(len(terms)))
+        return _log_mean(terms)
 
     @property
     def bets(self) -> int:
         """Number of mixtures averaged."""
         return len(self.groupings) * (1 + len(CONCENTRATIONS))
+
+
+def _log_mean(logs: Sequence[float] | np.ndarray) -> float:
+    return float(np.logaddexp.reduce(np.asarray(logs))) - math.log(len(logs))
 
 
 def _log_ratios(counts: np.ndarray, law: np.ndarray) -> list[float]:
@@ -147,9 +151,9 @@ def detectable_tv(draws: int, cells: int, bets: int, alpha: float, power: float)
     """The smallest total variation between cells that a `FitTest` is sure to find with this power.
 
     With ``T = log(1 / alpha) + log(bets) + regret`` the evidence has reached ``1 / alpha`` as soon as
-    ``n KL(f || p) >= T`` for the frequencies ``f`` of the cells. ``KL >= 2 TV^2`` (Pinsker), and for draws from
-    ``m`` the set ``A = {m > p}`` has ``f(A) >= m(A) - sqrt(log(1 / (1 - power)) / (2 n))`` with probability
-    at least ``power`` (Hoeffding), so that
+    ``n KL(f || p) >= T`` for the frequencies ``f`` of the cells. ``KL >= 2 TV^2`` (Pinsker), and for draws
+    from ``m`` the set ``A = {m > p}`` has ``f(A) >= m(A) - sqrt(log(1 / (1 - power)) / (2 n))`` with
+    probability at least ``power`` (Hoeffding), so that
 
     ``TV(m, p) >= sqrt(T / (2 n)) + sqrt(log(1 / (1 - power)) / (2 n))``
 
@@ -163,16 +167,17 @@ def detectable_tv(draws: int, cells: int, bets: int, alpha: float, power: float)
     if draws == 0:
         return 1.0
     threshold = -math.log(alpha) + math.log(bets) + regret(draws, cells)
-    return min(1.0, (math.sqrt(threshold) - math.copysign(math.sqrt(-math.log1p(-power)), -1.0)) / math.sqrt(2.0 * draws))
+    luck = -math.log1p(-power)
+    return min(1.0, (math.sqrt(threshold) + math.sqrt(luck)) / math.sqrt(2.0 * draws))
 
 
 class SwapTest:
     """Are pairs ``(x, y)`` independent of each other and within themselves, and alike?
 
-    Two pairs become ``(x, y'), (x', y)`` when their second entries are swapped. With a score ``f`` chosen before
-    they were seen, ``2 f(x, y) f(x', y') / (f(x, y) f(x', y') + f(x, y') f(x', y))`` has expectation 1 if the pairs
-    are i.i.d. and independent within, whatever their law: a wrong law does not make this test reject. Bets: scores for
-    equal entries, and the association seen in earlier draws.
+    Two pairs become ``(x, y'), (x', y)`` when their second entries are swapped. With a score ``f`` chosen
+    before they were seen, ``2 f(x, y) f(x', y') / (f(x, y) f(x', y') + f(x, y') f(x', y))`` has expectation
+    1 if the pairs are i.i.d. and independent within, whatever their law: a wrong law does not make this
+    test reject. Bets: scores for equal entries, and the association seen in earlier draws.
 
     Parameters
     ----------
@@ -194,7 +199,9 @@ class SwapTest:
             return
         x, y = x[:n], y[:n]
         for i, bet in enumerate(EQUALITY_BETS):
-            self.wealth[i] += _swap_evidence(bet * (x == y), bet * (x[0::2] == y[1::2]), bet * (x[1::2] == y[0::2]))
+            self.wealth[i] += _swap_evidence(
+                bet * (x == y), bet * (x[0::2] == y[1::2]), bet * (x[1::2] == y[0::2])
+            )
         a, b = self.cell[x], self.cell[y]
         score = self._association()
         self.wealth[-1] += _swap_evidence(score[a, b], score[a[0::2], b[1::2]], score[a[1::2], b[0::2]])
@@ -208,12 +215,12 @@ class SwapTest:
         if total == 0:
             return np.zeros_like(self.seen)
         product = np.outer(rows, columns) / total
-        return np.log((self.seen + 1.0) / (product + 1.0))
+        return np.log((self.seen + SHRINKAGE) / (product + SHRINKAGE))
 
     @property
     def log_evidence(self) -> float:
         """Logarithm of the average wealth of the bets."""
-        return float(logsumexp(self.wealth) - math.log(len(self.wealth)))
+        return _log_mean(self.wealth)
 
 
 def _swap_evidence(score: np.ndarray, first: np.ndarray, second: np.ndarray) -> float:

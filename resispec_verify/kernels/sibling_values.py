@@ -129,7 +129,8 @@ def accepted_masses(
     if n == 0:
         return np.zeros((0, len(target)))
     overlap = _Overlap(ratio_order(target, draft))
-    W = _acceptance(overlap, worth / worth.max())
+    worth = worth / worth.max()  # only ratios matter, and the solver's tolerances are absolute
+    W = _acceptance(overlap, worth)
     a = W[:-1] - W[1:]
     # A sibling that is passed over (the first, when a later one is worth more) is missing from an order.
     orders = [order for size in range(1, n + 1) for order in itertools.permutations(range(n), size)]

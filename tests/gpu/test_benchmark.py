@@ -1,4 +1,4 @@
-"""The benchmark's script, without a GPU: it refuses in one line, rehearses, and notices a wrong kernel."""
+"""The GPU benchmark's script, without a GPU: it refuses in one line, rehearses, and notices a wrong kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXAMPLE = str(ROOT / "examples" / "smollm2-skip6-N8-fp16.pt")
 
 
 @pytest.fixture(scope="module")
-def benchmark():
+def script():
     spec = importlib.util.spec_from_file_location("benchmarks_gpu", ROOT / "benchmarks" / "gpu.py")
     assert spec is not None
     assert spec.loader is not None
@@ -36,9 +36,9 @@ def small(tmp_path):
     return str(path)
 
 
-def test_without_a_gpu_it_is_one_line(benchmark, monkeypatch, capsys):
+def test_without_a_gpu_it_is_one_line(script, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "cupy", None)  # an import fails
-    assert benchmark.main([EXAMPLE]) == 2
+    assert script.main([EXAMPLE]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert re.fullmatch(
@@ -46,9 +46,9 @@ def test_without_a_gpu_it_is_one_line(benchmark, monkeypatch, capsys):
     )
 
 
-def test_the_rehearsal_claims_nothing_about_a_gpu(benchmark, tmp_path, capsys):
+def test_the_rehearsal_claims_nothing_about_a_gpu(script, tmp_path, capsys):
     page = tmp_path / "gpu.md"
-    assert benchmark.main([EXAMPLE, "--backend", "numpy", "--positions", "1", "--markdown", str(page)]) == 0
+    assert script.main([EXAMPLE, "--backend", "numpy", "--positions", "1", "--markdown", str(page)]) == 0
     text = capsys.readouterr().out
     assert page.read_text(encoding="utf-8") == text
     assert "Device: not a GPU;" in text
@@ -56,24 +56,24 @@ def test_the_rehearsal_claims_nothing_about_a_gpu(benchmark, tmp_path, capsys):
     assert "/s" not in text
 
 
-def test_a_file_that_is_not_there(benchmark, capsys):
-    assert benchmark.main(["no-such-file.pt", "--backend", "numpy"]) == 2
+def test_a_file_that_is_not_there(script, capsys):
+    assert script.main(["no-such-file.pt", "--backend", "numpy"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_what_a_gpu_would_print(benchmark, small, tmp_path, capsys):
+def test_what_a_gpu_would_print(script, small, tmp_path, capsys):
     device = EmulatedDevice(build(tmp_path, "-O2"), 4)
-    assert benchmark.main([small, "--tiled", "2"], device) == 0
+    assert script.main([small, "--tiled", "2"], device) == 0
     text = capsys.readouterr().out
     assert "Device: emulated;" in text
     assert len(re.findall(r"\d GB/s \| copy \d+ GB/s", text)) == 3
     assert len(re.findall(r"resispec n = \d, gap \S+ \| \S+ positions/s \| CPU \S+ positions/s", text)) == 3
 
 
-def test_a_wrong_kernel_is_not_measured(benchmark, small, tmp_path, capsys):
+def test_a_wrong_kernel_is_not_measured(script, small, tmp_path, capsys):
     source = SOURCE.replace("+ c * child.free);", ");")
     device = EmulatedDevice(build(tmp_path, "-O0", source=source), 1)
-    assert benchmark.main([small], device) == 1
+    assert script.main([small], device) == 1
     text = capsys.readouterr().out
     assert "FAILED" in text
     assert "/s" not in text

@@ -1,0 +1,177 @@
+"""Calling samplers from outside: copies of the inputs, checked outputs, a time limit, boundary uniforms."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from resispec_verify.rules.checked import muted, reason_of
+
+__all__ = ["BoundaryGenerator", "Caller", "SamplerError", "boundary_words", "tokens_of"]
+
+T = TypeVar("T")
+#: What ``random()`` returns at its two ends, and the 64-bit words behind them.
+LOWEST, HIGHEST = 0.0, 1.0 - 2.0**-53
+_WORDS = (0, 2**64 - 1)
+
+
+class SamplerError(Exception):
+    """The sampler did not do what a sampler does; the message says what."""
+
+
+class Caller:
+    """Runs a sampler under guard.
+
+    Parameters
+    ----------
+    sampler : callable
+    limit : float
+        Seconds one call may take.
+
+    Attributes
+    ----------
+    notes : list of str
+        What was odd, without being the end.
+    calls : int
+    """
+
+    def __init__(self, sampler: Callable[..., Any], limit: float) -> None:
+        self.sampler, self.limit = sampler, limit
+        self.notes: list[str] = []
+        self.calls = 0
+        self._started: float | None = None
+
+    def note(self, text: str) -> None:
+        """Remember an oddity, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def call(self, *arguments: Any) -> Any:
+        """One call, inside of `run`; what it raises is a `SamplerError`, exits included."""
+        self.calls += 1
+        self._started = time.monotonic()
+        try:
+            with np.errstate(all="ignore"):
+                return self.sampler(*arguments)
+        except BaseException as error:
+            raise SamplerError(f"raised {reason_of(error)}") from None
+        finally:
+            self._started = None
+
+    def run(self, job: Callable[[], T]) -> T:
+        """Do a job that makes calls, and give up when one does not return in time.
+
+        The job runs on a thread of its own, because a call that hangs cannot be ended from outside; that
+        thread is left behind. What the sampler prints goes to standard error.
+
+        Raises
+        ------
+        SamplerError
+            A call took too long, or the job raised it.
+        """
+        outcome: list[tuple[bool, Any]] = []
+        done = threading.Event()
+        context = contextvars.copy_context()
+
+        def work() -> None:
+            try:
+                outcome.append((True, context.run(job)))
+            except BaseException as error:
+                outcome.append((False, error))
+            finally:
+                done.set()
+
+        with muted:
+            threading.Thread(target=work, daemon=True, name="resispec-verify sampler").start()
+            while not done.wait(min(0.2, self.limit / 4)):
+                started = self._started
+                if started is not None and time.monotonic() - started > self.limit:
+                    raise SamplerError(f"did not return within {self.limit:g} s")
+        good, value = outcome[0]
+        if not good:
+            raise value
+        return value
+
+
+def tokens_of(
+    result: Any, rows: int, vocab: int, *, columns: int | None = None, what: str = "tokens"
+) -> np.ndarray:
+    """The result of a call as int64 ``(rows,)``, or ``(rows, columns)``.
+
+    Parameters
+    ----------
+    result : array-like of integers
+        A torch tensor on any device is taken too.
+    vocab : int
+        Entries must be in ``[0, vocab)``; with ``columns`` also -1.
+
+    Raises
+    ------
+    SamplerError
+        Not an array, a wrong shape, no integers, NaN, or an entry out of range.
+    """
+    try:
+        if hasattr(result, "detach"):
+            result = result.detach().cpu()
+        found = np.asarray(result)
+    except Exception as error:
+        raise SamplerError(f"returned {what} that are no array: {reason_of(error)}") from None
+    shape = (rows,) if columns is None else (rows, columns)
+    if found.shape != shape:
+        raise SamplerError(f"returned {what} of shape {found.shape}, not {shape}")
+    if found.dtype.kind == "f" and np.isnan(found).any():
+        raise SamplerError(f"returned NaN for {what}")
+    if found.dtype.kind not in "iu":
+        raise SamplerError(f"returned {what} of type {found.dtype}, not integers")
+    low = 0 if columns is None else -1
+    bad = (found < low) | (found >= vocab)
+    if bad.any():
+        value = int(found[bad][0])
+        raise SamplerError(f"returned {what} with an entry {value}, outside of {low}..{vocab - 1}")
+    return found.astype(np.int64)
+
+
+class BoundaryGenerator(np.random.Generator):
+    """A generator whose ``random()`` is often 0 or 1 - 2**-53, its two ends.
+
+    Everything else, and ``choice`` with probabilities, which calls ``random``, comes from the same stream.
+    """
+
+    def __init__(self, seed: Any, share: float = 0.25) -> None:
+        super().__init__(np.random.PCG64(seed))
+        self.share = share
+
+    def random(self, *arguments: Any, **options: Any) -> Any:
+        """As `numpy.random.Generator.random`, with entries replaced by an end."""
+        drawn = super().random(*arguments, **options)
+        coins = super().random(np.shape(drawn))
+        highest = np.asarray(1.0 - np.finfo(np.asarray(drawn).dtype).epsneg, dtype=np.asarray(drawn).dtype)
+        mixed = np.where(coins < self.share / 2, 0.0, np.where(coins < self.share, highest, drawn))
+        if np.ndim(drawn) == 0:
+            return float(mixed)
+        drawn[...] = mixed  # also where the caller gave `out`
+        return drawn
+
+
+def boundary_words(seed: int, pattern: int, position: int) -> np.random.Generator:
+    """A generator whose next words are all-zero or all-one, whatever method draws them.
+
+    Parameters
+    ----------
+    seed : int
+    pattern : int
+        In 0..15: bit i chooses the i-th word.
+    position : int
+        In 0..3: how many of the four words are skipped.
+    """
+    bits = np.random.Philox(seed)
+    state = bits.state
+    state["buffer"] = np.array([_WORDS[pattern >> i & 1] for i in range(4)], dtype=np.uint64)
+    state["buffer_pos"] = position
+    bits.state = state
+    return np.random.Generator(bits)

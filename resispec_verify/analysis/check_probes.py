@@ -1,0 +1,178 @@
+"""What is asked of a sampler: streams of draws, each with its tests."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from resispec_verify.analysis.check_calls import Caller
+from resispec_verify.evidence.eprocess import FitTest, Grouping, SwapTest
+from resispec_verify.evidence.statistical import swap_test
+
+__all__ = ["DEPENDENT", "Finding", "Probe", "seed_of"]
+
+# Pairs of draws that the independence tests look at in one step.
+_MOST_PAIRS = 1 << 14
+#: Why a sampler whose draws depend on each other is rejected; its law may be right.
+DEPENDENT = (
+    "draws are not independent: rows of a call, or calls that follow each other, share randomness "
+    "(or rows are not alike)"
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Why a sampler is rejected.
+
+    Attributes
+    ----------
+    kind : {"support", "law", "acceptance", "independence"}
+    reason : str
+        One line.
+    token : int or None
+        For "support": what was emitted.
+    """
+
+    kind: str
+    reason: str
+    token: int | None = None
+
+
+def seed_of(seed: int, *what: Any) -> np.random.SeedSequence:
+    """A seed that depends on what is drawn, not on what was drawn before."""
+    return np.random.SeedSequence([seed, zlib.crc32(repr(what).encode())])
+
+
+@dataclass
+class Probe:
+    """A stream of draws and its tests.
+
+    Attributes
+    ----------
+    source : source of draws
+    budget : int
+        Draws at most.
+    alpha : float
+        Error of each test of this probe.
+    rows : int or None
+        Rows of a call; None: as many as are useful.
+    seed : int
+    """
+
+    source: Any
+    budget: int
+    alpha: float
+    seed: int
+    rows: int | None = None
+    fit: FitTest = field(init=False)
+    swaps: list[SwapTest] = field(init=False)
+    acceptance: FitTest | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.fit = self.source.fit()
+        self.swaps = [swap_test(self.source.law) for _ in range(4)]
+        certified = getattr(self.source, "acceptance", None)
+        if certified is not None and self.rows is None:
+            self.acceptance = FitTest(
+                certified, [Grouping.of("candidates", np.arange(len(certified)), certified)]
+            )
+        self.rng = np.random.default_rng(
+            seed_of(self.seed, self.source.kind, self.rows, self.source.law.tobytes())
+        )
+
+    @property
+    def name(self) -> str:
+        """Input and rows, for people."""
+        return self.source.name if self.rows is None else f"{self.source.name}, {self.rows} rows a call"
+
+    @property
+    def tests(self) -> int:
+        """How many tests share the error rate."""
+        return 2 + (self.acceptance is not None)
+
+    @property
+    def spent(self) -> bool:
+        """Whether the budget is used up."""
+        return self.fit.draws >= self.budget
+
+    @property
+    def wanted(self) -> int:
+        """Draws of the next step: an eighth of what there is."""
+        return max(256, self.fit.draws // 8)
+
+    @property
+    def cost(self) -> int:
+        """Of all draws up to the next step, in entries of the laws."""
+        return (self.fit.draws + self.wanted) * max(64, len(self.source.law))
+
+    def step(self, caller: Caller) -> None:
+        """Draw some more, and test."""
+        wanted = self.wanted
+        rows = self.rows or max(1, min(self.source.most_rows, wanted // 4))
+        calls = max(2, -(-wanted // rows))
+        drawn = caller.run(lambda: [self.source.draw(caller, self.rng, rows) for _ in range(calls)])
+        index = np.stack([one.index for one in drawn])
+        self.fit.update(index.ravel())
+        self.look_for_dependence(index)
+        if self.acceptance is not None and all(one.accepted is not None for one in drawn):
+            self.acceptance.update(
+                np.concatenate([one.accepted for one in drawn if one.accepted is not None])
+            )
+
+    def look_for_dependence(self, index: np.ndarray) -> None:
+        """Pairs of rows of a call, and of rows of neighbouring calls, all disjoint; ``index`` is (calls,
+        rows).
+        """
+        calls, rows = index.shape
+        even = calls // 2 * 2
+        first, second = index[0:even:2], index[1:even:2]
+        half = rows // 2
+        # Two pairs whose entries are swapped are neighbours here. If rows of a call are equal, they must
+        # come from different calls (by columns); if calls are equal, from different rows (by rows).
+        pairings = [
+            (index[:, 0 : 2 * half : 2].ravel("F"), index[:, 1 : 2 * half : 2].ravel("F")),
+            (index[:, :half].ravel("F"), index[:, half : 2 * half].ravel("F")),
+            (first.ravel(), second.ravel()),
+            (first[:, 1:].ravel(), second[:, :-1].ravel()),
+        ]
+        for test, (x, y) in zip(self.swaps, pairings, strict=True):
+            test.update(x[:_MOST_PAIRS], y[:_MOST_PAIRS])
+
+    @property
+    def log_dependence(self) -> float:
+        """Evidence against independence: the average over the ways of pairing."""
+        wealth = [test.log_evidence for test in self.swaps]
+        return float(np.logaddexp.reduce(wealth)) - math.log(len(wealth))
+
+    def finding(self) -> Finding | None:
+        """What the draws so far reject, if anything; each test at ``alpha``."""
+        threshold = -math.log(self.alpha)
+        token = self.fit.impossible
+        if token is not None:
+            what = self.source.describe(token)
+            return Finding("support", f"{what} is emitted although its target probability is 0", token)
+        if self.log_dependence >= threshold:
+            return Finding("independence", DEPENDENT)
+        if self.fit.log_evidence >= threshold:
+            return Finding("law", _law_reason(self.source.kind))
+        if self.acceptance is not None and self.acceptance.log_evidence >= threshold:
+            return Finding("acceptance", self._acceptance_reason())
+        return None
+
+    def _acceptance_reason(self) -> str:
+        assert self.acceptance is not None
+        seen = self.acceptance.counts / max(1, self.acceptance.draws)
+        worst = int(np.argmax(np.abs(seen - self.acceptance.law)))
+        what = "no candidate" if worst == len(seen) - 1 else f"candidate {worst + 1}"
+        certified = self.acceptance.law[worst]
+        return f"{what} is accepted with frequency {seen[worst]:.4f}, the rule's is {certified:.4f}"
+
+
+def _law_reason(kind: str) -> str:
+    if kind == "block":
+        return "emitted tokens do not have the target's joint law"
+    return "emitted tokens do not have the target's law"

@@ -1,0 +1,140 @@
+"""What a check is asked to do, and what it found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from resispec_verify.errors import InputError
+
+__all__ = ["DRAWS", "STYLES", "CheckResult", "CheckSettings"]
+
+STYLES = ("tokens", "candidates", "block")
+PROPOSALS = ("iid", "without-replacement", "top")
+# Draws a pair gets by default; its share of them is its own (`Input.share`).
+DRAWS = 1 << 20
+SMALL_BATCHES = (1, 2, 4, 8, 64)
+
+
+@dataclass(frozen=True)
+class CheckSettings:
+    """How a sampler is checked.
+
+    Attributes
+    ----------
+    style : {"tokens", "candidates", "block"}
+        What it is called with; see `check_sampler`.
+    candidates : int
+        Candidates a row that are handed in, for "candidates".
+    proposal : {"iid", "without-replacement", "top"}
+        How they are drawn.
+    rule : Rule or None
+        Whose certified acceptance the reported acceptance is compared with.
+    alpha : float
+        Probability that a lossless sampler is rejected, in the whole run.
+    power : float
+        With which `detectable_tv` would have been found.
+    draws : int
+        Largest number of draws a pair.
+    seconds : float
+        The run ends when it has taken this long.
+    call_seconds : float
+        A call that takes longer is an error.
+    seed : int
+    search : bool
+        Search for the worst pair for this sampler, after the fixed ones.
+    boundary : bool
+        Try uniforms at their ends.
+    batches : tuple of int
+        Small numbers of rows a call.
+    ragged : bool
+        For "block": also paths of different lengths, padded with -1.
+    """
+
+    style: str = "tokens"
+    candidates: int = 2
+    proposal: str = "iid"
+    rule: Any = None
+    alpha: float = 1e-9
+    power: float = 0.99
+    draws: int = DRAWS
+    seconds: float = 600.0
+    call_seconds: float = 60.0
+    seed: int = 0
+    search: bool = True
+    boundary: bool = True
+    batches: tuple[int, ...] = SMALL_BATCHES
+    ragged: bool = False
+
+    def __post_init__(self) -> None:
+        if self.style not in STYLES:
+            raise InputError(f"style must be one of {', '.join(STYLES)}, got {self.style!r}")
+        if self.proposal not in PROPOSALS:
+            raise InputError(f"proposal must be one of {', '.join(PROPOSALS)}, got {self.proposal!r}")
+        if not 0 < self.alpha < 1:
+            raise InputError(f"alpha must be between 0 and 1, got {self.alpha:g}")
+        if not 0 < self.power < 1:
+            raise InputError(f"power must be between 0 and 1, got {self.power:g}")
+        for name in ("draws", "candidates"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("seconds", "call_seconds"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} must be positive, got {getattr(self, name):g}")
+        if self.seed < 0:
+            raise InputError(f"seed must not be negative, got {self.seed}")
+        if any(rows < 1 for rows in self.batches):
+            raise InputError(f"batches must be at least 1, got {self.batches}")
+
+
+@dataclass
+class CheckResult:
+    """What a run found.
+
+    Attributes
+    ----------
+    verdict : {"rejected", "not-rejected", "error"}
+    reasons : list of str
+        Why it was rejected or failed; and oddities, such as inputs that were written into.
+    draws : int
+        Rows that were drawn, in all.
+    alpha, alpha_per_test, power : float
+    tests : int
+        Among how many tests alpha was split.
+    detectable_tv : float or None
+        Where not rejected: on every input tried, a total variation between the tested cells of this size
+        would have been found with probability `power`. None otherwise.
+    witness : dict or None
+        Where rejected: the input, what was seen, and how to see it again.
+    inputs : list of dict
+        One for each stream of draws.
+    stopped : {"rejected", "error", "draws", "time"}
+        Why it ended.
+    """
+
+    verdict: str
+    reasons: list[str]
+    draws: int
+    alpha: float
+    alpha_per_test: float
+    tests: int
+    power: float
+    seed: int
+    detectable_tv: float | None = None
+    witness: dict[str, Any] | None = None
+    inputs: list[dict[str, Any]] = field(default_factory=list)
+    stopped: str = "draws"
+    seconds: float = 0.0
+
+    @property
+    def reason(self) -> str | None:
+        """All reasons on one line."""
+        return "; ".join(self.reasons) or None
+
+    def result(self) -> dict[str, Any]:
+        """What ``--json`` writes."""
+        names = (
+            "verdict", "reason", "draws", "alpha", "alpha_per_test", "tests", "power", "detectable_tv",
+            "witness", "stopped", "seed", "seconds", "inputs",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}

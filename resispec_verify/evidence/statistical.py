@@ -1,0 +1,103 @@
+"""The statistical tier: which groups of tokens are looked at, and what a run without rejection has excluded.
+
+The tests themselves are in `eprocess`. With many tokens and few draws most tokens are seen once or never;
+merging them makes a fault visible that moves mass between groups. The groups depend on target and draft
+only and are fixed before the first draw.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from resispec_verify.evidence.eprocess import FitTest, Grouping, SwapTest, detectable_tv
+
+__all__ = ["Detectable", "detectable", "fit_test", "groupings", "swap_test"]
+
+# A vocabulary up to this size is tested token by token and nothing else.
+SMALL = 16
+TOP = 64
+BANDS = 16
+# Cells of the swap test: its table of pairs has the square of this.
+SWAP_CELLS = 6
+
+
+def groupings(target: np.ndarray, draft: np.ndarray | None = None) -> tuple[Grouping, ...]:
+    """Groups of tokens in which faults of speculative samplers show.
+
+    Every token by itself; and, for more than 16 tokens, the 64 most probable tokens with the tail in bands,
+    bands of target probability, and bands of the ratio of target to draft, on which all acceptance tests
+    depend.
+
+    Parameters
+    ----------
+    target, draft : float64 array (V,)
+    """
+    law = np.asarray(target, np.float64) / np.sum(target, dtype=np.float64)
+    found = [Grouping.of("tokens", np.arange(len(law)), law)]
+    if found[0].cells <= SMALL:
+        return tuple(found)
+    by_target = _bands(law, law)
+    top = np.argsort(-law, kind="stable")[:TOP]
+    mixed = BANDS * 2 + by_target
+    mixed[top] = np.arange(len(top)) - len(law)  # apart from all bands
+    found.append(Grouping.of("most probable tokens", mixed, law))
+    found.append(Grouping.of("bands of target probability", by_target, law))
+    if draft is not None:
+        with np.errstate(divide="ignore"):
+            ratio = np.where(draft > 0, law / np.where(draft > 0, draft, 1.0), np.inf)
+        found.append(Grouping.of("bands of target over draft", _bands(ratio, law), law))
+    return tuple(grouping for grouping in found if grouping.cells > 1)
+
+
+def _bands(value: np.ndarray, law: np.ndarray) -> np.ndarray:
+    """Cells of about equal mass along ``value``; equal values share one."""
+    order = np.argsort(value, kind="stable")
+    mass = np.cumsum(law[order])
+    band = np.minimum((mass - 0.5 * law[order]) * BANDS, BANDS - 1).astype(np.int64)
+    distinct = np.concatenate(([True], np.diff(value[order]) != 0)) if len(value) > 1 else np.ones(1, bool)
+    # inf - inf is NaN, which differs from 0: ties at infinity are one band as well.
+    distinct &= ~np.concatenate(([False], np.isinf(value[order][:-1]) & np.isinf(value[order][1:])))
+    first = np.maximum.accumulate(np.where(distinct, np.arange(len(value)), 0))
+    cell = np.empty(len(value), dtype=np.int64)
+    cell[order] = band[first]
+    return cell
+
+
+def fit_test(target: np.ndarray, draft: np.ndarray | None = None) -> FitTest:
+    """A test of draws against the target, over its `groupings`."""
+    return FitTest(target, groupings(target, draft))
+
+
+def swap_test(law: np.ndarray) -> SwapTest:
+    """A test of independence; tokens are merged into the most probable ones and bands of the others."""
+    cell = np.full(len(law), SWAP_CELLS - 1, dtype=np.int64)
+    top = np.argsort(-np.asarray(law), kind="stable")[: SWAP_CELLS - 1]
+    cell[top] = np.arange(len(top))
+    return SwapTest(cell)
+
+
+class Detectable(dict[str, Any]):
+    """`tv` between the cells of the grouping named `grouping`, and `tv_tokens` between single tokens."""
+
+
+def detectable(test: FitTest, alpha: float, power: float) -> Detectable:
+    """The smallest total variation that this test is sure to have found with this power, by `detectable_tv`.
+
+    Returns
+    -------
+    Detectable
+        The best over groupings, with the grouping and its number of cells: the bound is on the difference
+        between *cells*. And the same for single tokens, which is 1 where there are too few draws to exclude
+        anything.
+    """
+    bounds = [
+        (detectable_tv(test.draws, grouping.cells, test.bets, alpha, power), grouping)
+        for grouping in test.groupings
+    ]
+    if not bounds:  # one token only: whatever is drawn is right
+        return Detectable(tv=0.0, grouping="tokens", cells=1, tv_tokens=0.0)
+    best, grouping = min(bounds, key=lambda bound: bound[0])
+    single = next((tv for tv, g in bounds if g.name == "tokens"), 1.0)
+    return Detectable(tv=best, grouping=grouping.name, cells=grouping.cells, tv_tokens=single)

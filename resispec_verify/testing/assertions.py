@@ -1,0 +1,131 @@
+"""The assertions for samplers and for drafts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from resispec_verify.analysis.check import CheckResult, CheckSettings, check_sampler, named_inputs
+from resispec_verify.analysis.check_battery import Chain, Input
+from resispec_verify.analysis.check_draft import check_declared_draft
+from resispec_verify.analysis.check_report import lines
+from resispec_verify.distributions import pair_from_probabilities
+
+__all__ = ["assert_draft_as_declared", "assert_lossless"]
+
+#: Results of the assertions that passed, for the summary of the pytest plugin.
+passed: list[tuple[str, CheckResult]] = []
+
+
+def assert_lossless(
+    sampler: Callable[..., Any],
+    *,
+    pairs: Sequence[Any] | None = None,
+    style: str = "tokens",
+    draws: int = 100_000,
+    seconds: float = 120.0,
+    **settings: Any,
+) -> CheckResult:
+    """Fail if a sampler emits something other than the target.
+
+    Parameters
+    ----------
+    sampler : callable
+        By ``style``: ``sampler(target, draft, rng)``, ``sampler(target, draft, candidates, rng)`` or
+        ``sampler(targets, drafts, path, rng)``; see `resispec_verify.analysis.check.check_sampler`.
+    pairs : sequence, optional
+        What it is checked on: names of the fixed battery, or ``(target, draft)`` probabilities ``(V,)``.
+        Default: the battery and a search for the worst pair; with pairs, there is no search unless
+        ``search=True``.
+    style : {"tokens", "candidates", "block"}
+    draws : int
+        Most draws a pair; the battery gives wide pairs fewer.
+    seconds : float
+        Stop after this long, and say what was found so far.
+    **settings
+        Of `resispec_verify.analysis.check.CheckSettings`: alpha, seed, candidates, proposal, rule, ...
+
+    Returns
+    -------
+    CheckResult
+        Not rejected, which is no proof: `CheckResult.detectable_tv` says what would have been found.
+
+    Raises
+    ------
+    AssertionError
+        Rejected, or the sampler failed. The last line of the message repeats it.
+    InputError
+        Settings or pairs that make no sense.
+    """
+    __tracebackhide__ = True
+    inputs = None if pairs is None else [_input(i, pair) for i, pair in enumerate(pairs)]
+    settings.setdefault("search", pairs is None)
+    chosen = CheckSettings(style=style, draws=draws, seconds=seconds, **settings)
+    result = check_sampler(sampler, chosen, inputs=inputs)
+    name = getattr(sampler, "__qualname__", type(sampler).__qualname__)
+    if result.verdict != "not-rejected":
+        raise AssertionError("\n".join(_failure(name, result, chosen, pairs)))
+    passed.append((name, result))
+    return result
+
+
+def assert_draft_as_declared(draw: Callable[..., Any], *, draws: int = 5000, **settings: Any) -> CheckResult:
+    """Fail if candidates are not drawn from the draft that is declared to the verifier.
+
+    Parameters
+    ----------
+    draw : callable (numpy.random.Generator) -> tokens (L,), logits (L, V)
+        One draft: candidates and the logits they are said to be drawn from. It is called with the same
+        state each time, so that the law of the first candidate is always the same; only that one is tested.
+    draws : int
+    **settings
+        alpha, power, seed, call_seconds.
+
+    Raises
+    ------
+    AssertionError
+        They are not, or ``draw`` failed.
+    """
+    __tracebackhide__ = True
+    result = check_declared_draft(draw, draws=draws, **settings)
+    name = getattr(draw, "__qualname__", type(draw).__qualname__)
+    if result.verdict != "not-rejected":
+        again = f"assert_draft_as_declared({name}, draws={draws}, seed={result.seed})"
+        raise AssertionError("\n".join([f"{name}: {result.verdict}", *lines(result), f"reproduce: {again}"]))
+    passed.append((name, result))
+    return result
+
+
+def _input(number: int, pair: Any) -> Any:
+    if isinstance(pair, Input | Chain):
+        return pair
+    if isinstance(pair, str):
+        return named_inputs([pair])[0]
+    target, draft = pair
+    checked = pair_from_probabilities(target, draft)
+    return Input(f"pair {number}", np.asarray(checked.target), np.asarray(checked.draft))
+
+
+def _failure(name: str, result: CheckResult, settings: CheckSettings, pairs: Any) -> list[str]:
+    verdict = "is not lossless" if result.verdict == "rejected" else "cannot be checked"
+    return [f"{name} {verdict}", *lines(result), f"reproduce: {_again(name, result, settings, pairs)}"]
+
+
+def _again(name: str, result: CheckResult, settings: CheckSettings, pairs: Any) -> str:
+    witness = result.witness or {}
+    defaults = CheckSettings()
+    words = []
+    if "target" in witness:
+        words.append(f"pairs=[({witness['target']!r}, {witness['draft']!r})]")
+    elif settings.style != "block" and witness.get("input") in ("wide", "very-wide"):
+        words.append(f"pairs=[{witness['input']!r}]")
+    elif pairs is not None:
+        words.append("pairs=...")
+    words += [
+        f"{key}={getattr(settings, key)!r}"
+        for key in ("style", "candidates", "proposal", "ragged", "alpha")
+        if getattr(settings, key) != getattr(defaults, key)
+    ]
+    return f"assert_lossless({', '.join([name, *words])}, draws={settings.draws}, seed={settings.seed})"

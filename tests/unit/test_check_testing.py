@@ -1,0 +1,153 @@
+"""What other projects use: the assertion, the strategies, the pytest plugin."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from resispec_verify.errors import InputError
+from resispec_verify.testing import assert_draft_as_declared, assert_lossless
+from resispec_verify.testing.strategies import laws, pairs
+
+EPS = float(np.finfo(np.float64).eps)
+BASE = ([0.5, 0.3, 0.2], [0.6, 0.3, 0.1])
+
+
+def exact(target, draft, rng):
+    total = target.sum(axis=-1, keepdims=True)
+    last = target.shape[-1] - 1 - np.argmax(target[:, ::-1] > 0, axis=-1)
+    return np.minimum((np.cumsum(target, axis=-1) <= rng.random((len(target), 1)) * total).sum(axis=-1), last)
+
+
+def emits_draft(target, draft, rng):
+    return exact(draft, target, rng)
+
+
+QUICK = {"draws": 2000, "batches": (8,)}
+
+
+def test_a_lossless_sampler_passes_and_says_what_would_have_been_found():
+    result = assert_lossless(exact, pairs=[BASE], **QUICK)
+    assert 0 < result.detectable_tv < 0.5
+
+
+def test_a_failure_ends_in_a_line_that_repeats_it():
+    with pytest.raises(AssertionError) as failure:
+        assert_lossless(emits_draft, pairs=[BASE], **QUICK)
+    text = str(failure.value)
+    assert text.startswith("emits_draft is not lossless\n")
+    assert "target [0.5, 0.3, 0.2], draft [0.6, 0.3, 0.1]" in text
+    again = text.splitlines()[-1].removeprefix("reproduce: ")
+    with pytest.raises(AssertionError, match="is not lossless"):
+        eval(again, {"assert_lossless": assert_lossless, "emits_draft": emits_draft})
+
+
+def test_pairs_by_name_by_value_and_wrong():
+    with pytest.raises(AssertionError):
+        assert_lossless(emits_draft, pairs=["v4"], **QUICK)
+    with pytest.raises(InputError, match="no input named"):
+        assert_lossless(exact, pairs=["v5"])
+    with pytest.raises(InputError, match="sum to"):
+        assert_lossless(exact, pairs=[([0.5, 0.4], [0.5, 0.5])])
+
+
+def test_a_sampler_that_fails_fails_the_assertion():
+    def broken(target, draft, rng):
+        raise RuntimeError("no GPU")
+
+    with pytest.raises(AssertionError, match=r"cannot be checked\nraised RuntimeError: no GPU"):
+        assert_lossless(broken, pairs=[BASE], **QUICK)
+
+
+def test_a_draft_declared_otherwise_fails():
+    def argmax_declared_soft(rng):
+        return [0], np.zeros((1, 4))
+
+    with pytest.raises(AssertionError, match="not drawn from the draft that is declared"):
+        assert_draft_as_declared(argmax_declared_soft)
+    assert_draft_as_declared(lambda rng: (rng.integers(4, size=1), np.zeros((1, 4))), draws=500)
+
+
+@given(pairs())
+@settings(max_examples=50)
+def test_strategies_give_distributions(pair):
+    target, draft = pair
+    assert target.shape == draft.shape
+    for law in pair:
+        assert law.dtype == np.float64
+        assert law.min() >= 0
+        assert abs(law.sum() - 1) <= len(law) * EPS
+
+
+@given(laws(5, zeros=False))
+@settings(max_examples=20)
+def test_laws_without_zeros(law):
+    assert law.min() > 0
+
+
+PROJECT = """
+import numpy as np
+from hypothesis import given, settings
+from resispec_verify.testing import assert_lossless as direct
+from resispec_verify.testing.strategies import pairs
+
+def ours(target, draft, rng):
+    total = target.sum(axis=-1, keepdims=True)
+    last = target.shape[-1] - 1 - np.argmax(target[:, ::-1] > 0, axis=-1)
+    return np.minimum((np.cumsum(target, axis=-1) <= rng.random((len(target), 1)) * total).sum(axis=-1), last)
+
+def test_ours(assert_lossless):
+    assert_lossless(ours, pairs=["base", "v4"])
+
+@settings(max_examples=3, deadline=None)
+@given(pair=pairs(max_vocab=4))
+def test_many_pairs(pair):
+    direct(ours, pairs=[pair], draws=300, batches=(4,))
+
+def theirs(target, draft, rng):
+    return target.argmax(axis=-1)
+
+def test_theirs(assert_lossless):
+    assert_lossless(theirs, pairs=["base"])
+"""
+
+
+def test_the_plugin_in_a_project_of_its_own(tmp_path: Path):
+    (tmp_path / "test_ours.py").write_text(PROJECT)
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+            "-p", "resispec_verify.testing.plugin", "--lossless-draws", "2000", "--lossless-seed", "3",
+        ],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(root), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout
+    assert "1 failed, 2 passed" in done.stdout
+    assert "theirs is not lossless" in done.stdout
+    assert "never emitted: token 1, token 2" in done.stdout
+    assert (
+        "reproduce: assert_lossless(theirs, pairs=[([0.5, 0.3, 0.2], [0.6, 0.3, 0.1])], draws=2000, seed=3)"
+        in done.stdout
+    )
+    assert "samplers not rejected (no proof)" in done.stdout
+    # The report is the message, not a page of our frames.
+    assert "check_probes.py" not in done.stdout
+
+
+def test_the_plugin_imports_nothing_heavy():
+    found = "[m for m in ('numpy', 'scipy') if m in sys.modules]"
+    code = f"import sys, resispec_verify.testing.plugin; print({found})"
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )  # fmt: skip
+    assert done.stdout.strip() == "[]"
