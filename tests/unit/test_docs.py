@@ -64,7 +64,7 @@ def test_usage_names_every_option(command):
         cwd=ROOT,
         timeout=60,
     ).stdout
-    shown = shown.partition("Exit status:")[0]  # which names demands of other commands
+    shown = shown.rpartition("Exit status:")[0]  # which names demands of other commands
     options = set(re.findall(r"--[a-z][a-z-]*", shown)) - {"--help", "--paths"}
     options = {name for name in options if not name.startswith("--empty-")}
     usage = section(command)
