@@ -1,4 +1,4 @@
-"""The GPU benchmark's script, without a GPU: it refuses in one line, rehearses, and notices a wrong kernel."""
+"""benchmarks/gpu.py without a GPU: it refuses in one line, rehearses, and notices a wrong kernel."""
 
 from __future__ import annotations
 

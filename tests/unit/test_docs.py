@@ -30,8 +30,8 @@ def test_python_blocks_run(code, tmp_path, monkeypatch):
 
 
 COMMANDS = (
-    "kl", "inspect", "limits", "drift", "explore", "picture", "runtime", "report", "record", "replay", "compare",
-    "rules", "check", "prove",
+    "kl", "inspect", "limits", "drift", "explore", "picture", "runtime", "report", "record", "replay",
+    "compare", "rules", "check", "prove",
 )  # fmt: skip
 
 
