@@ -142,10 +142,9 @@ def explore_pair(
     points = breakpoints(order)
     zero = (draft > 0) & (target == 0)
     T = levels_of(order, candidates)
-    budgets = {
-        "specinfer": float(np.clip(target - draft, 0.0, None).sum()),
-        "optimal-sequential": float(T[1] - T[2]),
-    }
+    budgets = {"specinfer": float(np.clip(target - draft, 0.0, None).sum()), "optimal-sequential": 0.0}
+    if rejected is not None:  # else nothing is left to reserve but the rounding of the levels
+        budgets["optimal-sequential"] = float(T[1] - T[2])
     hole_rank = None
     if rejected is not None:
         hole_rank = int(np.flatnonzero(order.order == rejected)[0])

@@ -150,7 +150,9 @@ def _from_dump(paths: list[Path], reading: Any, position: int) -> tuple[Any, Any
     from resispec_verify.dumps import open_dump
 
     if len(paths) != 1:
-        raise InputError("explore looks at one position of one dump; give one path, or --check")
+        raise InputError(
+            "one position of one dump is looked at; give one path (explore --check takes several)"
+        )
     dump = open_dump(paths[0])
     if not 0 <= position < dump.positions:
         raise InputError(f"{paths[0]}: position {position} is outside 0..{dump.positions - 1}")
