@@ -346,11 +346,13 @@ def test_no_stray_access_and_no_race(tmp_path, sanitizer):
 
 
 def test_a_missing_barrier_is_a_race(tmp_path):
+    """Seen where two threads do meet, which one run on busy cores may not show: hence several."""
     barrier = "    __syncthreads();\n  }\n  return partial[0];"
     assert SOURCE.count(barrier) == 2
     device = sanitized(tmp_path, RACES, SOURCE.replace(barrier, "  }\n  return partial[0];"))
     with pytest.raises(subprocess.CalledProcessError):
-        specinfer_rounds(device, *random_pairs(9, 1000), 3)
+        for _ in range(25):
+            specinfer_rounds(device, *random_pairs(9, 1000), 3)
 
 
 def test_a_write_past_the_end_is_found(tmp_path):
