@@ -146,6 +146,11 @@ class BoundaryGenerator(np.random.Generator):
         super().__init__(np.random.PCG64(seed))
         self.share = share
 
+    def spawn(self, n_children: int) -> list[BoundaryGenerator]:
+        """As `numpy.random.Generator.spawn`; children inject too."""
+        seeds = self.bit_generator.seed_seq.spawn(n_children)  # type: ignore[union-attr]
+        return [BoundaryGenerator(seed, self.share) for seed in seeds]
+
     def random(self, *arguments: Any, **options: Any) -> Any:
         """As `numpy.random.Generator.random`, with entries replaced by an end."""
         drawn = super().random(*arguments, **options)

@@ -19,7 +19,7 @@ def lines(result: CheckResult) -> list[str]:
             f"A lossless sampler is rejected with probability at most {result.alpha:g} a run "
             f"({result.tests} tests at {result.alpha_per_test:.1e} each)."
         )
-    elif result.verdict == "not-rejected" and result.detectable_tv is not None:
+    elif result.verdict == "not-rejected":
         found += _not_rejected(result)
     return found
 
@@ -66,6 +66,8 @@ def _not_rejected(result: CheckResult) -> list[str]:
             f"{worst['detectable_tv']:.4f} (between {worst['cells']} groups of tokens) on {worst['input']!r}"
             "; smaller faults, and faults on other inputs, may be there."
         )
+    else:
+        found.append("This is no proof: no input was tried as far as its law is tested. Give more --seconds.")
     found.append(
         f"A lossless sampler would have been rejected with probability at most {result.alpha:g} "
         f"({result.tests} tests at {result.alpha_per_test:.1e} each)."

@@ -105,7 +105,8 @@ class TokenSource:
         self._copies.check(caller, rows)
         if self.candidates is not None and not np.array_equal(arguments[2], chosen):
             caller.note("writes into its input candidates")
-        return _drawn(result, rows, len(self.law), self.candidates)
+        known = None if self.acceptance is None else len(self.acceptance) - 1
+        return _drawn(result, rows, len(self.law), known if self.candidates is None else self.candidates)
 
     def describe(self, token: int) -> str:
         """A token, in words."""

@@ -142,9 +142,9 @@ def table_console(*outputs: Path | None) -> Any:
             raise BrokenPipeError
 
     taken = any(stdout_is(path) for path in outputs)
-    console = Terminal(stderr=taken, highlight=False)
+    console = Terminal(stderr=taken, highlight=False, emoji=False)  # ":loop" in a name is no picture
     # Into a file or a pipe nothing is gained by wrapping at 80 columns.
-    return console if console.is_terminal else Terminal(stderr=taken, highlight=False, width=160)
+    return console if console.is_terminal else Terminal(stderr=taken, highlight=False, emoji=False, width=160)
 
 
 def printable(name: object) -> str:

@@ -359,3 +359,41 @@ def test_the_top_candidates_are_those_of_the_draft():
 
     drawn = draw_candidates(np.random.default_rng(0), np.array([0.2, 0.5, 0.3]), 2, 2, "top")
     assert drawn.tolist() == [[1, 2], [1, 2]]
+
+
+def accepted_beyond(target, draft, rng):
+    """Reports an index that no candidate of two has."""
+    tokens = np.asarray([rng.choice(len(p), p=p) for p in target])
+    return tokens, np.full(len(target), 3)
+
+
+def spawning(target, draft, rng):
+    """Exact, from a child of the generator it is given."""
+    child = rng.spawn(1)[0]
+    return np.asarray([child.choice(len(p), p=p) for p in target])
+
+
+def test_an_accepted_index_beyond_the_rule_is_an_error(tmp_path, capsys):
+    arguments = [f"{__file__}:accepted_beyond", "--rule", "specinfer", "--input", "base", "--draws", "500"]
+    assert main(["check", *arguments, "--no-search"]) == 1
+    shown = capsys.readouterr()
+    assert "accepted" in shown.out
+    assert "Traceback" not in shown.out + shown.err
+
+
+def test_a_sampler_may_spawn(capsys):
+    arguments = [f"{__file__}:spawning", "--input", "base", "--draws", "300", "--no-search"]
+    assert main(["check", *arguments]) == 0
+    assert "This is no proof" in capsys.readouterr().out
+
+
+def test_a_run_without_time_says_that_it_is_no_proof(capsys):
+    arguments = [f"{__file__}:spawning", "--input", "base", "--seconds", "0.001", "--no-search"]
+    assert main(["check", *arguments]) == 0
+    assert "This is no proof" in capsys.readouterr().out
+
+
+def test_a_name_is_no_emoji(tmp_path, capsys):
+    (tmp_path / "s.py").write_text("def loop(target, draft, rng):\n    return target.argmax(axis=-1)\n")
+    assert main(["check", f"{tmp_path}/s.py:loop", "--input", "base", "--draws", "300", "--no-search"]) == 1
+    assert "s.py:loop" in capsys.readouterr().out
