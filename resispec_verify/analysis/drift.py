@@ -32,11 +32,11 @@ from resispec_verify.analysis.marginals import label
 from resispec_verify.analysis.summary import plain
 from resispec_verify.distributions import Pair
 from resispec_verify.errors import InputError
-from resispec_verify.evidence.enumeration import Budget, _Expansion, operational_marginals
+from resispec_verify.evidence.enumeration import Budget, Expansion, operational_marginals
 from resispec_verify.evidence.marginal import estimated_acceptance, summation_error
 from resispec_verify.kernels.divergences import distances
 from resispec_verify.kernels.ratio_order import ratio_order
-from resispec_verify.kernels.transport import _limit_of_prefix
+from resispec_verify.kernels.transport import limit_of_prefix
 from resispec_verify.rules import Iid, Proposal, Rule, State, TupleRule
 
 __all__ = [
@@ -53,9 +53,6 @@ MOST_CANDIDATES = 16
 QUANTILES = (0.1, 0.5, 0.9)
 MEASURES = ("acceptance_conditional", "l1", "kl", "blind_spot")
 _GAP_OF = {"acceptance_conditional": "acceptance_gap", "l1": "l1_gap", "kl": "gap", "blind_spot": "gap"}
-
-# Sums over different tokens have terms for every set partition of the candidates.
-_MOST_DISTINCT = 8
 
 Floats = NDArray[np.float64]
 _EPS = float(np.finfo(np.float64).eps)
@@ -301,7 +298,7 @@ def _limits(proposal: Proposal, pair: Pair, n: int) -> list[Floats | None]:
     p, s = pair.target, pair.drawn_from
     if isinstance(proposal, Iid):  # one sort for all n
         prefixes = (ratio_order(*rows).prefix for rows in zip(p, s, strict=True))
-        return [np.asarray([_limit_of_prefix(prefix, i + 1) for i in range(n)]) for prefix in prefixes]
+        return [np.asarray([limit_of_prefix(prefix, i + 1) for i in range(n)]) for prefix in prefixes]
     by_count = [proposal.limit(p, s, i + 1) for i in range(n)]
     if any(limit is None for limit in by_count):
         return [None] * len(p)
@@ -385,7 +382,7 @@ def _one_state_a_round(rule: Rule, pair: Pair, n: int, top_k: int) -> list[_Prof
     ]
 
 
-class _Walk(_Expansion):
+class _Walk(Expansion):
     """Heaviest-first expansion that looks at the states; it ends at the last candidate."""
 
     def __init__(
@@ -439,7 +436,7 @@ def _beyond_rounding(profile: _Profile, vocab: int) -> _Profile:
 
 def _summed(profile: _Profile, rule: Rule, p: Floats, q: Floats, n: int, budget: Budget) -> _Profile:
     """The acceptance by the rule's own sum over paths, where it has one that leaves less out."""
-    if not profile.missed.any() or (n > _MOST_DISTINCT and getattr(rule.proposal, "distinct", False)):
+    if not profile.missed.any():
         return profile
     found = rule.sum_paths(p, q, n, budget.gap, budget.most_paths)
     if found is None or found.unexpanded.sum() >= profile.missed[-1]:

@@ -108,7 +108,7 @@ def explore(
             )
         return _check(logits or [], reading, json, csv)
     if logits is not None:
-        p, q, facts, title = _from_dump(logits, reading, 0 if position is None else position)
+        p, q, facts, title = position_of_dump(logits, reading, 0 if position is None else position)
     elif random is not None:
         p, q, facts, title = _random(random, concentration, seed)
     else:
@@ -141,7 +141,7 @@ def _wanted(at: list[float] | None) -> list[float]:
     return sorted(set(at or []))
 
 
-def _from_dump(paths: list[Path], reading: Any, position: int) -> tuple[Any, Any, dict[str, Any], str]:
+def position_of_dump(paths: list[Path], reading: Any, position: int) -> tuple[Any, Any, dict[str, Any], str]:
     from dataclasses import replace
 
     from resispec_verify.analysis.marginals import Clock

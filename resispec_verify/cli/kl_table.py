@@ -33,7 +33,7 @@ def print_table(rows: list[Row], console: Any, padding: Mapping[str, float] | No
         if of_kind:
             records = [_record(row, len({r.dataset for r in rows}) > 1) for row in of_kind]
             print_records(console, f"{words} (KL(marginal || target), nats)", records)
-            print_lines(console, _remarks(of_kind))
+            print_lines(console, remarks(of_kind))
     if padding:
         print_lines(
             console,
@@ -100,7 +100,7 @@ def _number(value: Any) -> str:
     return "0" if value == 0 else (f"{value:.2e}" if abs(value) < 1e-3 else f"{value:.4f}")
 
 
-def _remarks(rows: list[Row]) -> list[str]:
+def remarks(rows: list[Row]) -> list[str]:
     """What a reader must not miss, in words."""
     lines: list[str] = []
     for row in rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from resispec_verify.cli.explore import _from_dump
+from resispec_verify.cli.explore import position_of_dump
 from resispec_verify.cli.kl_settings import check_plot, make_reading, pair_by_hand, refuse_by_hand
 from resispec_verify.cli.output import (
     check_writable,
@@ -100,7 +100,7 @@ def picture(
             None if temperature is None else [temperature], (None, None, None), (None, None, None),
             input, "float64", None, None,
         )  # fmt: skip
-        p, q, facts, title = _from_dump(logits, reading, 0 if position is None else position)
+        p, q, facts, title = position_of_dump(logits, reading, 0 if position is None else position)
     else:
         refuse_by_hand(position=position, temperature=temperature, input=input)
         pair = pair_by_hand(target, draft)

@@ -195,7 +195,7 @@ def _page(
     from resispec_verify.analysis.marginals import label
     from resispec_verify.analysis.report import Picture, html_page
     from resispec_verify.analysis.summary import position_records, summarize
-    from resispec_verify.cli.kl_table import _remarks
+    from resispec_verify.cli.kl_table import remarks
     from resispec_verify.plots.drift import plot_drift
     from resispec_verify.plots.marginals import plot_marginals
     from resispec_verify.plots.svg import panels
@@ -228,7 +228,7 @@ def _page(
     return html_page(
         f"Speculative decoding rules on {names}",
         [{**summarize(row), "label": label(row.rule)} for row in rows],
-        _remarks(rows),
+        remarks(rows),
         pictures,
         command,
         {"Dumps": found.facts, "Versions": _versions()},

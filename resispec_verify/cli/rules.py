@@ -106,14 +106,14 @@ def _print(results: list[dict[str, Any]], console: Any) -> None:
         console.print(table)
         if hidden:
             print_lines(console, [f"(not shown at this width: {', '.join(hidden)}; see --json)"])
-    print_lines(console, _remarks(results))
+    print_lines(console, remarks(results))
 
 
 def _width(columns: list[str], records: list[dict[str, str]]) -> int:
     return sum(max(len(c), *(len(r[c]) for r in records)) + 3 for c in columns)
 
 
-def _remarks(results: list[dict[str, Any]]) -> list[str]:
+def remarks(results: list[dict[str, Any]]) -> list[str]:
     lines = ["exact: on this family. inexact: see the witness, which can be checked by hand."]
     for r in results:
         if r["measured"] == "exact-if":

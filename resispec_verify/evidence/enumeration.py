@@ -28,13 +28,12 @@ from resispec_verify.errors import InputError
 from resispec_verify.evidence.marginal import Marginals, rounding_bound, summation_error, tv_interval
 from resispec_verify.evidence.tuples import tuple_marginals
 from resispec_verify.kernels import compiled
-from resispec_verify.kernels.sequoia_paths import BoundedPathSum
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import Iid, Proposal
 from resispec_verify.rules.tuples import TupleRule
 from resispec_verify.verdict import Verdict, judge
 
-__all__ = ["Budget", "operational_marginals"]
+__all__ = ["Budget", "Expansion", "operational_marginals"]
 
 # Elements of one batch of residuals (tokens x vocab): bounds the memory of an expansion.
 _BATCH_ELEMENTS = 1 << 22
@@ -121,7 +120,7 @@ def operational_marginals(
                 budget, gap=gap, most_paths=budget.most_paths - spent, most_states=budget.most_states - spent
             )
             row = _summed(rule, p, q, n, left) if own and n > 0 else None
-            row = row or _Expansion(rule, p, q, n, s, proposal, left, honest).run()
+            row = row or Expansion(rule, p, q, n, s, proposal, left, honest).run()
             spent += row.expansions[0]
             if best is None or float(row.gap[0]) <= float(best.gap[0]):
                 best = row
@@ -218,12 +217,11 @@ def _summed(rule: Rule, p: Any, q: Any, n: int, budget: Budget) -> Marginals | N
         unexpanded=row(placed.unexpanded),
         acceptance=row(placed.acceptance),
         rounding=row(
-            rounding_bound(host_p, host_q, n, roundings, float(np.finfo(np.float64).eps))
-            + (placed.rounding if isinstance(placed, BoundedPathSum) else 0.0)
+            rounding_bound(host_p, host_q, n, roundings, float(np.finfo(np.float64).eps)) + placed.rounding
         ),
         expansions=[placed.paths],
         exhausted=[gap > budget.gap],
-        acceptance_error=[placed.acceptance_error if isinstance(placed, BoundedPathSum) else 0.0],
+        acceptance_error=[placed.acceptance_error],
     )
 
 
@@ -239,7 +237,7 @@ class _Node:
     rejected: tuple[int, ...] = field(compare=False)
 
 
-class _Expansion:
+class Expansion:
     """Heaviest-first expansion of one position ``(V,)`` for any rule."""
 
     def __init__(

@@ -51,8 +51,9 @@ from numpy.typing import NDArray
 
 from resispec_verify.kernels.jit import jit
 from resispec_verify.kernels.ratio_order import RatioOrder, rank_below
+from resispec_verify.kernels.shaped_paths import PathSum
 
-__all__ = ["BoundedPathSum", "distinct_marginal"]
+__all__ = ["distinct_marginal"]
 
 # Evaluations of one walk: few, or more where these leave too much error.
 _EVALUATIONS = (2.5e5, 4e6)
@@ -60,29 +61,6 @@ _EVALUATIONS = (2.5e5, 4e6)
 _FINE, _COARSE = 1e-6, 0.1
 _SMALLEST = 1e-250  # of the q whose inverse is safe to multiply with
 _BISECTIONS = 60  # of the logarithm of the clusters' width
-
-
-class BoundedPathSum(NamedTuple):
-    """A `PathSum` whose acceptance is certified to an error, and which rounds more than others.
-
-    Attributes
-    ----------
-    mass, acceptance, unexpanded, paths
-        As in `PathSum`.
-    rounding : float
-        Bound on the rounding of ``mass`` in total variation, and of each entry of ``acceptance``, besides
-        what the engine bounds for every path sum.
-    acceptance_error : float
-        Certified bound on what each entry of ``acceptance`` errs by besides rounding. Clusters move mass
-        between candidates and never between tokens: ``mass`` has no such error.
-    """
-
-    mass: NDArray[np.float64]
-    acceptance: NDArray[np.float64]
-    unexpanded: NDArray[np.float64]
-    paths: int
-    rounding: float
-    acceptance_error: float = 0.0
 
 
 class _Clusters(NamedTuple):
@@ -367,9 +345,7 @@ def _run(
     return work.rejected[1:], work.atoms, evaluations
 
 
-def distinct_marginal(
-    order: RatioOrder, candidates: int, gap: float, most_paths: float
-) -> BoundedPathSum | None:
+def distinct_marginal(order: RatioOrder, candidates: int, gap: float, most_paths: float) -> PathSum | None:
     """Sequoia's acceptance and marginal at one position; nothing is left unexpanded.
 
     Parameters
@@ -386,7 +362,7 @@ def distinct_marginal(
 
     Returns
     -------
-    BoundedPathSum or None
+    PathSum or None
         None where the budget is too small, or where so much of the draft can be drawn that the inverse of the
         rest overflows.
     """
@@ -414,13 +390,13 @@ def distinct_marginal(
     return _rounded(found)
 
 
-def _rounded(found: BoundedPathSum) -> BoundedPathSum:
+def _rounded(found: PathSum) -> PathSum:
     """With what rounding adds: sums over V tokens by cluster, beside those that every path sum has."""
     rounds, vocab = found.unexpanded.size, found.mass.size
     return found._replace(rounding=1.5 * float(np.finfo(np.float64).eps) * rounds * vocab)
 
 
-def _one(order: RatioOrder) -> BoundedPathSum:
+def _one(order: RatioOrder) -> PathSum:
     """One candidate: ``min(p, q)``, and what is rejected goes to ``norm((p - q)_+)``."""
     rejected = float(np.sum(np.clip(order.q - order.p, 0.0, None)))
     kept = np.clip(order.p - order.q, 0.0, None)
@@ -428,10 +404,10 @@ def _one(order: RatioOrder) -> BoundedPathSum:
     mass = np.empty_like(order.p)
     mass[order.order] = np.minimum(order.p, order.q) + (rejected / left * kept if left > 0.0 else 0.0)
     acceptance = np.asarray([float(np.sum(np.minimum(order.p, order.q)))])
-    return BoundedPathSum(mass, acceptance, np.zeros(2), 1, 0.0)
+    return PathSum(mass, acceptance, np.zeros(2), 1, 0.0)
 
 
-def _bounded(order: RatioOrder, n: int, most: int) -> BoundedPathSum:
+def _bounded(order: RatioOrder, n: int, most: int) -> PathSum:
     """At most ``most`` clusters, or n where that is more."""
     clusters = _cluster(order, n - 1, most)
     rejected, atoms, paths = _run(order, n, clusters, clusters.mean, clusters.mean, True)
@@ -443,4 +419,4 @@ def _bounded(order: RatioOrder, n: int, most: int) -> BoundedPathSum:
         # Acceptance is the difference of two of them.
         error = float(np.sum(np.sort(np.maximum(above - rejected, rejected - below))[-2:]))
     acceptance = np.clip(-np.diff(rejected, prepend=1.0), 0.0, 1.0)
-    return BoundedPathSum(_collect(order, atoms), acceptance, np.zeros(n + 1), paths, 0.0, error)
+    return PathSum(_collect(order, atoms), acceptance, np.zeros(n + 1), paths, 0.0, error)

@@ -66,12 +66,20 @@ class PathSum(NamedTuple):
         Probability of what was not followed further, by the number of candidates known to be rejected.
     paths : int
         Rejection paths evaluated.
+    rounding : float
+        Bound on the rounding of ``mass`` in total variation, and of each entry of ``acceptance``, besides
+        what the engine bounds for every path sum.
+    acceptance_error : float
+        Certified bound on what each entry of ``acceptance`` errs by besides rounding; ``mass`` has no such
+        error.
     """
 
     mass: NDArray[np.float64]
     acceptance: NDArray[np.float64]
     unexpanded: NDArray[np.float64]
     paths: int
+    rounding: float = 0.0
+    acceptance_error: float = 0.0
 
 
 _FRAME = np.dtype(

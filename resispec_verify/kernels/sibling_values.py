@@ -23,12 +23,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.ratio_order import RatioOrder, ratio_order
 
-__all__ = ["MOST_SIBLINGS", "accepted_masses"]
+__all__ = ["MOST_SIBLINGS", "accepted_masses", "checked_values"]
 
 #: Mixtures are sought among all orders of the siblings and of some of them.
 MOST_SIBLINGS = 6
@@ -50,6 +49,8 @@ class _Overlap:
 
 
 def _solve(gain: NDArray, rows: list[NDArray], limits: list[float]) -> NDArray:
+    from scipy.optimize import linprog  # slow to import, and no other rule needs it
+
     answer = linprog(
         -gain,
         A_ub=np.asarray(rows),
@@ -97,6 +98,16 @@ def _acceptance(overlap: _Overlap, values: NDArray) -> NDArray:
     return np.clip(W, 0.0, 1.0)
 
 
+def checked_values(values: Sequence[float]) -> NDArray[np.float64]:
+    """The values as an array; raises `InputError` as `accepted_masses` does."""
+    worth = np.asarray(values, np.float64)
+    if worth.ndim != 1 or len(worth) > MOST_SIBLINGS:
+        raise InputError(f"values must be at most {MOST_SIBLINGS} numbers, got {len(worth)}")
+    if not (np.isfinite(worth) & (worth > 0)).all():
+        raise InputError(f"values must be positive numbers, got {', '.join(map(str, values))}")
+    return worth
+
+
 def accepted_masses(
     target: NDArray[np.float64], draft: NDArray[np.float64], values: Sequence[float]
 ) -> NDArray[np.float64]:
@@ -120,11 +131,7 @@ def accepted_masses(
     InputError
         More than 6 values, or one that is not positive and finite.
     """
-    worth = np.asarray(values, np.float64)
-    if worth.ndim != 1 or len(worth) > MOST_SIBLINGS:
-        raise InputError(f"values must be at most {MOST_SIBLINGS} numbers, got {len(worth)}")
-    if not (np.isfinite(worth) & (worth > 0)).all():
-        raise InputError(f"values must be positive numbers, got {', '.join(map(str, values))}")
+    worth = checked_values(values)
     n = len(worth)
     if n == 0:
         return np.zeros((0, len(target)))

@@ -11,7 +11,7 @@ from resispec_verify.kernels.jit import jit
 from resispec_verify.kernels.ratio_order import ratio_order
 from resispec_verify.kernels.residuals import density_ratio
 
-__all__ = ["transport_limit"]
+__all__ = ["limit_of_prefix", "transport_limit"]
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -45,7 +45,7 @@ def transport_limit(target: Any, draft: Any, candidates: int) -> Any:
     if is_numpy_array(target):
         shape, vocab = target.shape[:-1], target.shape[-1]
         rows = zip(target.reshape(-1, vocab), draft.reshape(-1, vocab), strict=True)
-        limits = [_limit_of_prefix(ratio_order(p, q).prefix, candidates) for p, q in rows]
+        limits = [limit_of_prefix(ratio_order(p, q).prefix, candidates) for p, q in rows]
         return np.asarray(limits, dtype).reshape(shape)
     order = xp.argsort(density_ratio(target, draft), axis=-1)
     p = xp.cumulative_sum(xp.take_along_axis(target, order, axis=-1), axis=-1)
@@ -56,7 +56,7 @@ def transport_limit(target: Any, draft: Any, candidates: int) -> Any:
 
 
 @jit()
-def _limit_of_prefix(prefix, candidates):
+def limit_of_prefix(prefix, candidates):
     """The same from the sorted prefix sums ``(V + 1, 2)`` of q and p."""
     least = 0.0
     for j in range(prefix.shape[0]):

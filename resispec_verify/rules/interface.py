@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from resispec_verify.kernels.residuals import accept_ratio
-from resispec_verify.kernels.sequoia_paths import BoundedPathSum
 from resispec_verify.kernels.shaped_paths import PathSum
 from resispec_verify.rules.proposals import Iid, Proposal
 
@@ -93,7 +92,7 @@ class Rule(ABC):
 
     def sum_paths(
         self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
-    ) -> PathSum | BoundedPathSum | None:
+    ) -> PathSum | None:
         """The whole marginal of one position ``(V,)``, where a rule knows something faster.
 
         Candidates are drawn from ``draft`` by the rule's own `proposal`; the engine asks only then. None (the

@@ -21,7 +21,7 @@ from array_api_compat import array_namespace
 from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.residuals import normalize
-from resispec_verify.kernels.sibling_values import accepted_masses
+from resispec_verify.kernels.sibling_values import accepted_masses, checked_values
 from resispec_verify.rules.interface import Rule, State
 
 __all__ = ["OptimalSiblings"]
@@ -47,7 +47,7 @@ class OptimalSiblings(Rule):
     def __post_init__(self) -> None:
         if self.values is None:
             raise InputError("rule optimal-siblings needs values: what accepting each sibling is worth")
-        accepted_masses(np.ones(1), np.ones(1), self.values)  # checks them
+        checked_values(self.values)
 
     def start(self, target: Any, draft: Any, candidates: int) -> State:
         """Find the masses of each round, ``(n, ..., V)``."""

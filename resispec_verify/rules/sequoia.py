@@ -21,7 +21,8 @@ from array_api_compat import array_namespace
 from resispec_verify.backends import to_numpy
 from resispec_verify.kernels.ratio_order import ratio_order
 from resispec_verify.kernels.residuals import normalize, standard_residual
-from resispec_verify.kernels.sequoia_paths import BoundedPathSum, distinct_marginal
+from resispec_verify.kernels.sequoia_paths import distinct_marginal
+from resispec_verify.kernels.shaped_paths import PathSum
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import WithoutReplacement, strike_out
 
@@ -53,7 +54,7 @@ class Sequoia(Rule):
 
     def sum_paths(
         self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
-    ) -> BoundedPathSum | None:
+    ) -> PathSum | None:
         """Two scalars a path, and what depends on the rejected tokens only through their q."""
         if self != Sequoia():  # a subclass may do something else
             return None

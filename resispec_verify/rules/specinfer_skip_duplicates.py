@@ -20,7 +20,7 @@ from array_api_compat import array_namespace
 
 from resispec_verify.kernels.probabilities import one_hot
 from resispec_verify.kernels.residuals import accept_ratio, standard_residual
-from resispec_verify.kernels.sequoia_paths import BoundedPathSum
+from resispec_verify.kernels.shaped_paths import PathSum
 from resispec_verify.kernels.skipped_draws import rejected_by_draws
 from resispec_verify.rules.interface import Rule, State
 
@@ -58,7 +58,7 @@ class SpecInferSkipDuplicates(Rule):
 
     def sum_paths(
         self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
-    ) -> BoundedPathSum | None:
+    ) -> PathSum | None:
         """Closed form for up to six candidates.
 
         The residual depends only on how many different tokens were rejected, and a token rejected before has
@@ -81,4 +81,4 @@ class SpecInferSkipDuplicates(Rule):
         # Terms of both signs: each errs relative to itself, by a pairwise sum over V for each of its blocks.
         roundings = candidates**2 * (128 + math.ceil(math.log2(q.size)) + 8)
         rounding = 0.5 * float(np.finfo(np.float64).eps) * roundings * magnitude
-        return BoundedPathSum(placed, acceptance, np.zeros(candidates + 1), candidates, rounding)
+        return PathSum(placed, acceptance, np.zeros(candidates + 1), candidates, rounding)

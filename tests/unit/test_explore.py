@@ -133,8 +133,10 @@ def test_the_command(capsys, tmp_path):
 
 
 def test_the_check_command(capsys):
-    assert main(["explore", "--check", "--logits", "examples/smollm2-skip6-N8-fp16.pt"]) == 0
-    assert "8" in capsys.readouterr().out
+    assert main(["explore", "--check", "--logits", "examples/smollm2-skip6-N8-fp16.pt", "--json", "-"]) == 0
+    rows = json.loads(capsys.readouterr().out)["results"]
+    assert [row["position"] for row in rows] == list(range(8))
+    assert all(row["monotone"] and row["strictly_increasing"] and row["hypotheses_hold"] for row in rows)
 
 
 def test_random_pairs_and_edges(capsys):
