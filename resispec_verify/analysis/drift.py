@@ -17,19 +17,18 @@ R)_+ = L1 / 2``; if it also sums its own paths, acceptance and L1 come from ther
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from resispec_verify.analysis.distinct import check_support
+from resispec_verify.analysis.drift_summary import DriftRow, Profile, divide
 from resispec_verify.analysis.marginals import label
-from resispec_verify.analysis.summary import plain
 from resispec_verify.distributions import Pair
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.enumeration import Budget, Expansion, operational_marginals
@@ -41,194 +40,14 @@ from resispec_verify.rules import Iid, Proposal, Rule, State, TupleRule
 
 __all__ = [
     "MOST_CANDIDATES",
-    "QUANTILES",
-    "DriftRow",
     "add_drift",
     "check_sequential",
-    "drift_records",
-    "mostly_seen",
 ]
 
 MOST_CANDIDATES = 16
-QUANTILES = (0.1, 0.5, 0.9)
-MEASURES = ("acceptance_conditional", "l1", "kl", "blind_spot")
-_GAP_OF = {"acceptance_conditional": "acceptance_gap", "l1": "l1_gap", "kl": "gap", "blind_spot": "gap"}
 
 Floats = NDArray[np.float64]
 _EPS = float(np.finfo(np.float64).eps)
-
-
-@dataclass(frozen=True)
-class _Profile:
-    """One position; arrays ``(n,)`` by candidate.
-
-    ``looked``: estimate of the probability that candidate i is looked at. ``accepted``: that it is accepted,
-    over the paths with a known fate there; ``known`` is their probability, and ``unknown`` that of those that
-    may get there besides. ``seen`` and ``missed`` are the same for the states that were visited; ``l1``,
-    ``kl`` and ``blind`` are means over these. ``total``: estimated acceptance with 1..n candidates, which may
-    be off by ``total_gap``.
-    """
-
-    looked: Floats
-    accepted: Floats
-    known: Floats
-    unknown: Floats
-    seen: Floats
-    missed: Floats
-    l1: Floats
-    kl: Floats
-    blind: Floats
-    total: Floats
-    total_gap: Floats
-    l1_from_acceptance: bool = False
-
-
-@dataclass
-class DriftRow:
-    """A rule at a temperature over the positions seen so far; lists have one entry a position.
-
-    Attributes
-    ----------
-    rule, temperature, dataset
-        What it is about.
-    candidates : int
-        n of the run that the states belong to.
-    top_k : int
-        The blind spot is outside the ``top_k`` best tokens of the draft.
-    profile : list of _Profile
-    limit : list of float64 (n,) or None
-        ``OT_1 .. OT_n``; None where a limit is not known.
-    """
-
-    rule: Rule
-    temperature: float
-    candidates: int
-    top_k: int
-    dataset: str | None = None
-    source: list[str] = field(default_factory=list)
-    position: list[int] = field(default_factory=list)
-    profile: list[_Profile] = field(default_factory=list)
-    limit: list[Floats | None] = field(default_factory=list)
-
-    def extend(self, other: DriftRow) -> None:
-        """Append the positions of the same row of another dump."""
-        for name, values in vars(other).items():
-            if isinstance(values, list):
-                getattr(self, name).extend(values)
-
-    def stacked(self, name: str) -> Floats:
-        """One field of the profiles, ``(positions, n)``."""
-        return np.asarray([getattr(profile, name) for profile in self.profile], np.float64)
-
-    def limits(self) -> Floats | None:
-        """Means of ``OT_1 .. OT_n`` over the positions, None unless all are known."""
-        known = [limit for limit in self.limit if limit is not None]
-        return np.mean(known, axis=0) if known and len(known) == len(self.limit) else None
-
-    def measures(self) -> dict[str, Floats]:
-        """The conditional means by position, ``(positions, n)`` each; NaN where nothing was seen."""
-        accepted, known = self.stacked("accepted"), self.stacked("known")
-        acceptance = _divide(accepted, known)
-        l1 = self.stacked("l1")
-        whole = np.asarray([profile.l1_from_acceptance for profile in self.profile], bool)
-        l1 = np.where(whole[:, None] & ~np.isnan(acceptance), 2.0 * (1.0 - acceptance), l1)
-        return {
-            "acceptance_conditional": acceptance,
-            "l1": l1,
-            "kl": self.stacked("kl"),
-            "blind_spot": self.stacked("blind"),
-        }
-
-    def gaps(self) -> dict[str, Floats]:
-        """Share of what may get to a candidate that was not seen there, ``(positions, n)`` by measure."""
-        acceptance = _share(self.stacked("unknown"), self.stacked("known"))
-        states = _share(self.stacked("missed"), self.stacked("seen"))
-        whole = np.asarray([profile.l1_from_acceptance for profile in self.profile], bool)
-        return {
-            "acceptance_conditional": acceptance,
-            "l1": np.where(whole[:, None], acceptance, states),
-            "kl": states,
-            "blind_spot": states,
-        }
-
-    def results(self) -> list[dict[str, Any]]:
-        """One object of ``"results"`` a candidate; None where no position gets there."""
-        measures, gaps = self.measures(), self.gaps()
-        accepted, known = self.stacked("accepted"), self.stacked("known")
-        total, total_gap = self.stacked("total"), self.stacked("total_gap")
-        eal = 1.0 + total.mean(axis=0)
-        limits = self.limits()
-        most = {"acceptance_conditional": 1.0, "l1": 2.0, "blind_spot": 1.0}
-        rows = []
-        for i in range(self.candidates):
-            here = ~np.isnan(measures["acceptance_conditional"][:, i])
-            row: dict[str, Any] = {
-                "rule": self.rule.name,
-                "options": self.rule.options(),
-                "temperature": self.temperature,
-                "candidates": self.candidates,
-                "dataset": self.dataset,
-                "index": i + 1,
-                "positions": int(here.sum()),
-                "looked_at": float(self.stacked("looked")[:, i].mean()),
-            }
-            quantiles: dict[str, Any] = {"levels": list(QUANTILES)}
-            for name in MEASURES:
-                column, gap = measures[name][:, i], gaps[name][:, i]
-                inside = ~np.isnan(column)
-                row[name] = _mean(column[inside])
-                quantiles[name] = _quantiles(column[inside])
-                if name in most:
-                    row[f"{name}_bounds"] = _bounds(column, gap, most[name])
-            row |= {
-                "acceptance_pooled": _ratio(accepted[:, i].sum(), known[:, i].sum()),
-                "acceptance_gap": _mean(gaps["acceptance_conditional"][here, i]),
-                "l1_gap": _mean(gaps["l1"][here, i]),
-                "kl_infinite": int(np.isinf(measures["kl"][:, i]).sum()),
-                "top_k": self.top_k,
-                "gap": _mean(gaps["kl"][here, i]),
-                "unexpanded": float(self.stacked("missed")[:, i].mean()),
-                "quantiles": quantiles,
-                "eal": _or_none(eal[i]),
-                "eal_bounds": [
-                    _or_none(1.0 + (total - total_gap)[:, i].mean()),
-                    _or_none(1.0 + (total + total_gap)[:, i].mean()),
-                ],
-                "gain": _or_none(eal[i] - (eal[i - 1] if i else 1.0)),
-                "efficiency": _or_none((eal[i] - eal[i // 2]) / (i + 1 - (i + 1) // 2)) if i % 2 else None,
-                "limit": None if limits is None else float(limits[i]),
-                "limit_gain": None if limits is None else float(limits[i] - (limits[i - 1] if i else 0.0)),
-                "limit_kind": self.rule.proposal.name,
-            }
-            rows.append(plain(row))
-        return rows
-
-
-def mostly_seen(result: dict[str, Any], measure: str) -> bool:
-    """Whether a mean is one over at least half of the paths to its candidate; tables leave out the others."""
-    gap = result[_GAP_OF[measure]]
-    return result[measure] is not None and gap is not None and gap <= 0.5
-
-
-def drift_records(rows: Iterable[DriftRow]) -> list[dict[str, Any]]:
-    """The results, flat, as ``--csv`` writes them and the plot draws them; empty where there is nothing."""
-    records = []
-    for row in rows:
-        for result in row.results():
-            quantiles = result.pop("quantiles")
-            result |= {"rule": label(row.rule), "dataset": row.dataset or ""}
-            del result["options"]
-            flat = dict(result)
-            for name, value in result.items():
-                if name.endswith("_bounds"):
-                    del flat[name]
-                    low, high = value if value is not None else (None, None)
-                    flat |= {f"{name[:-7]}_low": low, f"{name[:-7]}_high": high}
-            for name in MEASURES:
-                for level, value in zip(QUANTILES, quantiles[name] or [None] * len(QUANTILES), strict=True):
-                    flat[f"{name}_q{round(100 * level)}"] = value
-            records.append({name: "" if value is None else value for name, value in flat.items()})
-    return records
 
 
 def check_sequential(rules: Iterable[Rule]) -> None:
@@ -305,13 +124,13 @@ def _limits(proposal: Proposal, pair: Pair, n: int) -> list[Floats | None]:
     return list(np.stack([np.asarray(limit, np.float64) for limit in by_count], axis=-1))
 
 
-def _profiles(rule: Rule, pair: Pair, n: int, top_k: int, budget: Budget) -> list[_Profile]:
+def _profiles(rule: Rule, pair: Pair, n: int, top_k: int, budget: Budget) -> list[Profile]:
     if rule.depends_on == "nothing" and isinstance(rule.proposal, Iid):
         found = _one_state_a_round(rule, pair, n, top_k)
     else:
         honest = pair.proposal is None and isinstance(rule.proposal, Iid)
 
-        def position(i: int) -> _Profile:
+        def position(i: int) -> Profile:
             p, q, s = (np.array(rows[i, :]) for rows in (pair.target, pair.draft, pair.drawn_from))
             profile = _Walk(rule, p, q, n, s, rule.proposal, budget, honest, top_k).profile()
             return _summed(profile, rule, p, q, n, budget) if pair.proposal is None else profile
@@ -342,7 +161,7 @@ class _Looks:
 
     def means(self) -> tuple[Floats, Floats, Floats]:
         """L1, KL, blind spot, ``(rows, n)``; NaN where no state was seen."""
-        return _divide(self.l1, self.seen), _divide(self.kl, self.seen), _divide(self.blind, self.seen)
+        return divide(self.l1, self.seen), divide(self.kl, self.seen), divide(self.blind, self.seen)
 
 
 def _outside(draft: Floats, k: int) -> NDArray[np.bool_]:
@@ -356,7 +175,7 @@ def _outside(draft: Floats, k: int) -> NDArray[np.bool_]:
     return outside
 
 
-def _one_state_a_round(rule: Rule, pair: Pair, n: int, top_k: int) -> list[_Profile]:
+def _one_state_a_round(rule: Rule, pair: Pair, n: int, top_k: int) -> list[Profile]:
     """All positions at once, O(n V) each; nothing is left unseen."""
     s = pair.drawn_from
     state = rule.start(np.array(pair.target), np.array(pair.draft), n)
@@ -375,9 +194,7 @@ def _one_state_a_round(rule: Rule, pair: Pair, n: int, top_k: int) -> list[_Prof
     rows = zip(accepted, looks.seen, *means, strict=True)
     total = accepted.cumsum(axis=-1)
     return [
-        _beyond_rounding(
-            _Profile(seen, a, seen, none, seen, none, l1, kl, blind, total[b], none), s.shape[-1]
-        )
+        _beyond_rounding(Profile(seen, a, seen, none, seen, none, l1, kl, blind, total[b], none), s.shape[-1])
         for b, (a, seen, l1, kl, blind) in enumerate(rows)
     ]
 
@@ -401,7 +218,7 @@ class _Walk(Expansion):
         law = self.proposal.next(self.drawn_from, tuple(np.asarray(x) for x in rejected))
         self.acceptance[state.round] += weight * float(np.sum(law * self.rule.accept(state)))
 
-    def profile(self) -> _Profile:
+    def profile(self) -> Profile:
         """What was seen."""
         found = self.run()
         # Known to reject j candidates: may get to candidate j + 1 and all later ones.
@@ -411,7 +228,7 @@ class _Walk(Expansion):
         placed, left = np.asarray([self.acceptance]), np.asarray(found.unexpanded, np.float64)
         total = estimated_acceptance(placed, left)[0].cumsum()
         return _beyond_rounding(
-            _Profile(
+            Profile(
                 _looked(total), self.acceptance, seen, missed, seen, missed, l1, kl, blind, total, missed
             ),
             self.target.shape[-1],
@@ -423,7 +240,7 @@ def _looked(total: Floats) -> Floats:
     return 1.0 - np.concatenate([[0.0], total[:-1]])
 
 
-def _beyond_rounding(profile: _Profile, vocab: int) -> _Profile:
+def _beyond_rounding(profile: Profile, vocab: int) -> Profile:
     """Forget states that only rounding gets to: their residual is nothing but rounding."""
     noise = len(profile.seen) * (2 * summation_error(vocab) + 8) * _EPS
     real = profile.seen + profile.missed > noise
@@ -434,7 +251,7 @@ def _beyond_rounding(profile: _Profile, vocab: int) -> _Profile:
     )
 
 
-def _summed(profile: _Profile, rule: Rule, p: Floats, q: Floats, n: int, budget: Budget) -> _Profile:
+def _summed(profile: Profile, rule: Rule, p: Floats, q: Floats, n: int, budget: Budget) -> Profile:
     """The acceptance by the rule's own sum over paths, where it has one that leaves less out."""
     if not profile.missed.any():
         return profile
@@ -459,7 +276,7 @@ def _summed(profile: _Profile, rule: Rule, p: Floats, q: Floats, n: int, budget:
     )
 
 
-def _totals(profiles: list[_Profile], rule: Rule, pair: Pair, n: int, budget: Budget) -> list[_Profile]:
+def _totals(profiles: list[Profile], rule: Rule, pair: Pair, n: int, budget: Budget) -> list[Profile]:
     """The acceptance with 1..n candidates: that of the first candidates of n, unless n itself matters.
 
     The number of candidates reaches a rule only through `Rule.start`.
@@ -488,42 +305,3 @@ def _same(state: State, other: State) -> bool:
         return False
     values += [(state.extra[name], other.extra[name]) for name in state.extra]
     return all(a is b or np.array_equal(a, b) for a, b in values)
-
-
-def _divide(numerator: Floats, denominator: Floats) -> Floats:
-    safe = np.where(denominator > 0, denominator, 1.0)
-    return np.where(denominator > 0, numerator / safe, np.nan)
-
-
-def _share(missed: Floats, seen: Floats) -> Floats:
-    """Share of the unseen; NaN where nothing gets to the candidate."""
-    return _divide(missed, missed + seen)
-
-
-def _mean(values: Floats) -> float | None:
-    return float(np.mean(values)) if values.size else None
-
-
-def _quantiles(values: Floats) -> list[float] | None:
-    """Values that occur, no interpolation: it would make NaN of infinities."""
-    if not values.size:
-        return None
-    return np.quantile(values, QUANTILES, method="inverted_cdf").tolist()
-
-
-def _bounds(means: Floats, gap: Floats, most: float) -> list[float] | None:
-    """Certified bounds on the mean over positions; those where nothing was seen may have any value."""
-    here = ~np.isnan(gap)
-    if not here.any():
-        return None
-    mean, gap = np.where(np.isnan(means[here]), 0.0, means[here]), gap[here]
-    low = (1.0 - gap) * mean
-    return [float(low.mean()), float(min((low + gap * most).mean(), most))]
-
-
-def _ratio(numerator: float, denominator: float) -> float | None:
-    return float(numerator / denominator) if denominator > 0 else None
-
-
-def _or_none(value: Any) -> float | None:
-    return None if math.isnan(value) else float(value)

@@ -23,7 +23,7 @@ from resispec_verify.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from resispec_verify.analysis.drift import DriftRow
+    from resispec_verify.analysis.drift_summary import DriftRow
     from resispec_verify.analysis.over_dumps import Reading
     from resispec_verify.dumps import FlatDump
     from resispec_verify.evidence.enumeration import Budget
@@ -129,7 +129,7 @@ def drift(
     else:
         failures = _from_dumps(logits, pad_vocab, reading, chosen, candidates, blind_top_k, budget, rows)
     if rows:
-        from resispec_verify.analysis.drift import drift_records
+        from resispec_verify.analysis.drift_summary import drift_records
 
         results = [result for row in rows.values() for result in row.results()]
         write_json(json, {"schema": 1, "command": "drift", "results": results})
@@ -251,7 +251,7 @@ def _plot(rows: list[DriftRow], path: Path) -> None:
 
 
 def _print(rows: list[DriftRow], console: Any) -> None:
-    from resispec_verify.analysis.drift import mostly_seen
+    from resispec_verify.analysis.drift_summary import mostly_seen
     from resispec_verify.analysis.marginals import label
     from resispec_verify.cli.kl_table import print_records
     from resispec_verify.cli.output import printable

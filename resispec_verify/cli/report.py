@@ -16,7 +16,7 @@ from resispec_verify.cli.parameters import Count, File, Files, Flag, Names, Numb
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
-    from resispec_verify.analysis.drift import DriftRow
+    from resispec_verify.analysis.drift_summary import DriftRow
     from resispec_verify.analysis.marginals import Evaluation, Row
     from resispec_verify.analysis.over_dumps import Reading
     from resispec_verify.analysis.report import Picture
@@ -191,7 +191,7 @@ def _sequential(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
 def _page(
     found: _Found, rules: tuple[Rule, ...], candidates: int, tokenizer: Path | None, command: str
 ) -> str:
-    from resispec_verify.analysis.drift import drift_records
+    from resispec_verify.analysis.drift_summary import drift_records
     from resispec_verify.analysis.marginals import label
     from resispec_verify.analysis.report import Picture, html_page
     from resispec_verify.analysis.summary import position_records, summarize

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from resispec_verify.analysis.drift import QUANTILES, DriftRow, mostly_seen
+from resispec_verify.analysis.drift_summary import QUANTILES, DriftRow, mostly_seen
 from resispec_verify.analysis.marginals import label
 from resispec_verify.plots.marginals import COLOURS, MARKERS
 

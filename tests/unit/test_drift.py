@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resispec_verify.analysis import drift
-from resispec_verify.analysis.drift import DriftRow, add_drift, drift_records
+from resispec_verify.analysis.drift import add_drift
+from resispec_verify.analysis.drift_summary import DriftRow, drift_records
 from resispec_verify.cli import main
 from resispec_verify.distributions import Pair
 from resispec_verify.evidence.enumeration import Budget, operational_marginals
