@@ -369,7 +369,7 @@ def merge_loss(order: RatioOrder, last: bool) -> NDArray[np.float64]:
     """
     bits = np.arange(MOST_BITS + 1)[:, None]
     if not last:
-        return np.broadcast_to(0.7 * 0.5**bits, (MOST_BITS + 1, OCTAVES))
+        return np.broadcast_to(np.asarray(0.7 * 0.5**bits, np.float64), (MOST_BITS + 1, OCTAVES))
     t = 1.4 * np.exp2(np.arange(OCTAVES) + 1.0 - OCTAVES)
     rank = np.searchsorted(order.ratio, t)
     accepted = 1.0 - order.prefix[rank, 0] + order.prefix[rank, 1] / t
