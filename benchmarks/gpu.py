@@ -68,7 +68,10 @@ def on_numpy() -> Engine:
         return found.placed, found.acceptance
 
     def shaped(p: np.ndarray, q: np.ndarray, n: int, *, gap: float) -> gpu.PathSums:
-        return gpu.PathSums(*(np.stack(v) for v in zip(*on_cpu(p, q, n, gap), strict=True)))
+        found = on_cpu(p, q, n, gap)
+        return gpu.PathSums(
+            *(np.stack([getattr(one, name) for one in found]) for name in gpu.PathSums._fields)
+        )
 
     return Engine("not a GPU", None, softmax, specinfer, shaped)
 
