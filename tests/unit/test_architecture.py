@@ -15,6 +15,7 @@ MAY_IMPORT = {
     "kernels": {"backends", "errors"},
     "oracle": set(),
     "proofs": {"errors", "oracle"},
+    "topology": {"errors"},
     "dumps": {"errors"},
     "distributions": {"errors", "kernels"},
     "rules": {"errors", "kernels", "backends"},
