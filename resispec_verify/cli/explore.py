@@ -12,7 +12,7 @@ from resispec_verify.cli.kl_settings import (
     check_plot,
     make_reading,
     pair_by_hand,
-    refuse_by_hand,
+    refuse_without,
 )
 from resispec_verify.cli.output import (
     check_writable,
@@ -39,8 +39,8 @@ def explore(
     target: Text | None = None,
     draft: Text | None = None,
     random: Count | None = None,
-    concentration: Number = 1.0,
-    seed: Count = 0,
+    concentration: Number | None = None,
+    seed: Count | None = None,
     position: Count | None = None,
     rejected: Count | None = None,
     candidates: Count = 2,
@@ -65,9 +65,9 @@ def explore(
     random
         A random pair over this many tokens instead: Dirichlet laws.
     concentration
-        Their concentration.
+        Their concentration. Default: 1.
     seed
-        Their seed.
+        Their seed. Default: 0.
     position
         Position of the dump, 0-based. Default: 0.
     rejected
@@ -96,7 +96,9 @@ def explore(
     if sum(sources) != 1:
         raise InputError("give one of --logits PATH, --target and --draft, or --random V")
     if not sources[0]:
-        refuse_by_hand(position=position, temperature=temperature, input=input, check=check)
+        refuse_without("--logits", position=position, temperature=temperature, input=input, check=check)
+    if not sources[2]:
+        refuse_without("--random", concentration=concentration, seed=seed)
     reading = make_reading(
         None if temperature is None else [temperature], (None, None, None), (None, None, None),
         input, "float64", None, None,
@@ -110,7 +112,7 @@ def explore(
     if logits is not None:
         p, q, facts, title = position_of_dump(logits, reading, 0 if position is None else position)
     elif random is not None:
-        p, q, facts, title = _random(random, concentration, seed)
+        p, q, facts, title = _random(random, 1.0 if concentration is None else concentration, seed or 0)
     else:
         pair = pair_by_hand(target, draft)
         p, q, facts, title = pair.target, pair.draft, {"position": 0}, "the given pair"

@@ -21,6 +21,7 @@ __all__ = [
     "make_reading",
     "pair_by_hand",
     "refuse_by_hand",
+    "refuse_without",
 ]
 
 MOST_CANDIDATES = 1000  # far beyond any engine; more is a slip of the keyboard
@@ -173,14 +174,23 @@ def pair_by_hand(target: str | None, draft: str | None) -> Pair:
     return pair_from_probabilities(*values)
 
 
+def refuse_without(needed: str, **options: object) -> None:
+    """Refuse options that were given, and would do nothing, without the option `needed`."""
+    given = _given(options)
+    if given:
+        raise InputError(f"{given} needs {needed}, which is not given; leave it out")
+
+
 def refuse_by_hand(**options: object) -> None:
     """Hand-given values are used as they are: an option that would change them is a mistake."""
-    given = [
+    given = _given(options)
+    if given:
+        raise InputError(f"{given} needs --logits: the values of --target and --draft are used as they are")
+
+
+def _given(options: dict[str, object]) -> str:
+    return ", ".join(
         f"--{name.replace('_', '-')}"
         for name, value in options.items()
         if value is not None and value is not False
-    ]
-    if given:
-        raise InputError(
-            f"{', '.join(given)} needs --logits: the values of --target and --draft are used as they are"
-        )
+    )

@@ -31,7 +31,7 @@ def runtime(
     logits: Files | None = None,
     position: Count | None = None,
     vocab: Count | None = None,
-    seed: Count = 0,
+    seed: Count | None = None,
     temperature: Number = 1.0,
     repeats: Count = 50,
     backend: Literal["auto", "numpy", "torch", "cupy"] = "auto",
@@ -53,7 +53,7 @@ def runtime(
     vocab
         Tokens of the random logits. Default: 32000.
     seed
-        Seed of the random logits.
+        Seed of the random logits. Default: 0.
     temperature
         Sampling temperature.
     repeats
@@ -84,11 +84,13 @@ def runtime(
     if logits is not None:
         if vocab is not None:
             raise InputError("give either --logits PATH or --vocab, not both")
+        if seed is not None:
+            raise InputError("--seed is that of random logits; leave it out with --logits")
         target, draft, facts = _from_dump(logits, 0 if position is None else position)
     else:
         if position is not None:
             raise InputError("--position needs --logits")
-        target, draft, facts = _random(32000 if vocab is None else vocab, seed)
+        target, draft, facts = _random(32000 if vocab is None else vocab, seed or 0)
     arrays = get_backend(backend)
     timings = time_steps(
         target, draft, backend=arrays, precision=precision, temperature=temperature, repeats=repeats

@@ -89,6 +89,7 @@ def test_a_figure_of_nothing_measurable():
         (["--temperature", "nan"], "--temperature"),
         (["--position", "0"], "needs --logits"),
         (["--logits", EXAMPLE, "--vocab", "3"], "not both"),
+        (["--logits", EXAMPLE, "--seed", "0"], "--seed is that of random logits"),
         (["--logits", EXAMPLE, "--position", "8"], "outside 0..7"),
         (["--logits", EXAMPLE, EXAMPLE], "one path"),
     ],
