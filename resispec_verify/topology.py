@@ -9,6 +9,7 @@ included.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -67,6 +68,22 @@ class Topology:
         return cls((-1, *((node - 1) // branching for node in range(1, nodes))))
 
     @classmethod
+    def by_level(cls, widths: Sequence[int]) -> Topology:
+        """The tree whose nodes at level i, counted from the root at 0, have ``widths[i]`` children each."""
+        parents, level = [-1], [0]
+        for width in widths:
+            if width < 1:
+                raise InputError(f"children by level {list(widths)}: each level needs at least one")
+            if len(parents) + width * len(level) > MOST_NODES:
+                raise InputError(
+                    f"children by level {list(widths)} make more than {MOST_NODES} nodes; take a smaller tree"
+                )
+            children = [node for node in level for _ in range(width)]
+            level = list(range(len(parents), len(parents) + len(children)))
+            parents += children
+        return cls(tuple(parents))
+
+    @classmethod
     def parse(cls, text: str) -> Topology:
         """A tree from ``d5b3`` or from its parents, ``-1,0,0,1``."""
         short = re.fullmatch(r"d(\d{1,6})b(\d{1,6})", text.strip())
@@ -105,3 +122,49 @@ class Topology:
         for node, parent in enumerate(self.parents[1:], start=1):
             found[parent].append(node)
         return tuple(map(tuple, found))
+
+    def __str__(self) -> str:
+        """``d5b3`` for a complete tree, else the parents."""
+        levels, branches = self.levels, len(self.children[0])
+        if all(len(c) in (0, branches) for c in self.children) and self == self._complete(levels, branches):
+            return f"d{levels}b{max(branches, 1)}"
+        return ",".join(map(str, self.parents))
+
+    def _complete(self, levels: int, branches: int) -> Topology | None:
+        size = sum(branches**level for level in range(levels)) if branches else 1
+        return Topology.complete(levels, max(branches, 1)) if size == self.nodes else None
+
+    def with_at_most(self, children: int) -> Topology:
+        """The same without the children of a node beyond the first few, and what is below them."""
+        numbers, parents = {0: 0}, [-1]
+        kept = {child for nodes in self.children for child in nodes[:children]}
+        for node, parent in enumerate(self.parents[1:], start=1):
+            if node in kept and parent in numbers:
+                numbers[node] = len(parents)
+                parents.append(numbers[parent])
+        return Topology(tuple(parents))
+
+    def nodes_in(self, larger: Topology) -> tuple[int, ...]:
+        """Which nodes of a larger tree these are: the first children of each node.
+
+        Raises
+        ------
+        InputError
+            A node has more children than in the larger tree, or goes deeper.
+        """
+        places = [0] * self.nodes
+        for node, children in enumerate(self.children):
+            there = larger.children[places[node]]
+            if len(children) > len(there):
+                raise InputError(
+                    f"tree {_short(self)}: node {node} has {len(children)} children, and {len(there)} in the "
+                    f"recorded tree {_short(larger)}; take a smaller tree or record a larger one"
+                )
+            for child, place in zip(children, there, strict=False):
+                places[child] = place
+        return tuple(places)
+
+
+def _short(tree: Topology) -> str:
+    text = str(tree)
+    return text if len(text) <= 40 else f"of {tree.nodes} nodes"

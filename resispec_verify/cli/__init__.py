@@ -15,7 +15,7 @@ __all__ = ["main"]
 PROGRAM = "resispec-verify"
 COMMANDS = (
     "kl", "inspect", "limits", "drift", "explore", "picture", "runtime", "report", "record", "replay",
-    "compare", "rules", "check", "prove",
+    "compare", "tree", "rules", "check", "prove",
 )  # fmt: skip
 
 
@@ -37,6 +37,7 @@ def _app() -> Any:
     from resispec_verify.cli.report import report
     from resispec_verify.cli.rules import rules
     from resispec_verify.cli.runtime import runtime
+    from resispec_verify.cli.tree import tree
 
     app = cyclopts.App(
         name=PROGRAM,
@@ -47,8 +48,8 @@ def _app() -> Any:
         suppress_keyboard_interrupt=False,
     )
     for command in (
-        kl, inspect, limits, drift, explore, picture, runtime, report, record, replay, compare, rules, check,
-        prove,
+        kl, inspect, limits, drift, explore, picture, runtime, report, record, replay, compare, tree, rules,
+        check, prove,
     ):  # fmt: skip
         app.command(command)
     return app

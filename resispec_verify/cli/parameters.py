@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from resispec_verify.errors import InputError
 
-__all__ = ["Count", "File", "Files", "Flag", "Names", "Number", "Numbers", "Text"]
+__all__ = ["Count", "File", "Files", "Flag", "Names", "Number", "Numbers", "Text", "Texts"]
 
 
 def _whole(kind: type, tokens: Any) -> int:
@@ -37,12 +37,17 @@ def _reals(kind: type, tokens: Any) -> list[float]:
     return [_number(token) for token in tokens]
 
 
+def _texts(kind: type, tokens: Any) -> list[str]:
+    return [token.value for token in tokens]
+
+
 Count = Annotated[int, Parameter(converter=_whole, allow_leading_hyphen=True, n_tokens=1)]
 Number = Annotated[float, Parameter(converter=_real, allow_leading_hyphen=True, n_tokens=1)]
 Numbers = Annotated[
     list[float], Parameter(converter=_reals, allow_leading_hyphen=True, negative=(), n_tokens=1)
 ]
 Text = Annotated[str, Parameter(allow_leading_hyphen=True)]
+Texts = Annotated[list[str], Parameter(converter=_texts, allow_leading_hyphen=True, negative=(), n_tokens=1)]
 Names = Annotated[list[str], Parameter(negative=())]
 File = Annotated[Path, Parameter(allow_leading_hyphen=True)]
 Files = Annotated[list[Path], Parameter(consume_multiple=True, negative=())]

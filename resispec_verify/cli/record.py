@@ -18,11 +18,15 @@ from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
     from resispec_verify.record.models import Opened, Variant
+    from resispec_verify.topology import Topology
 
 __all__ = ["record"]
 
-MOST_NODES = 100_000
-DEFAULTS = {"flat": {"positions": 64}, "rounds": {"rounds": 12, "gamma": 4}, "tree": {"topology": "d3b3"}}
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "flat": {"positions": 64},
+    "rounds": {"rounds": 12, "gamma": 4},
+    "tree": {"topology": "d4b3", "siblings": "iid"},
+}
 
 
 def record(
@@ -40,6 +44,7 @@ def record(
     rounds: Count | None = None,
     gamma: Count | None = None,
     topology: Text | None = None,
+    siblings: Literal["iid", "without-replacement", "fixed", "pairs"] | None = None,
     temperature: Number = 1.0,
     seed: Count = 0,
     dtype: Literal["float16", "bfloat16", "float32", "float64"] = "float16",
@@ -76,7 +81,11 @@ def record(
     gamma
         Draft tokens a round (4).
     topology
-        "d3b3": 3 levels of candidates, 3 children a node; or children by level, "4,2,1".
+        "d4b3": 4 levels, the root included, 3 children a node; children by level, "4,2,1"; or the parent of
+        each node, "-1,0,0,1".
+    siblings
+        How the children of a node are drawn: iid (the default), without-replacement, fixed (the draft's best
+        tokens) or pairs (SpecHub's two).
     temperature
         Of target and draft. Logits are logged before it.
     seed
@@ -91,7 +100,9 @@ def record(
     from resispec_verify.record.loops import Settings, check_prompts
     from resispec_verify.record.recorder import check_path
 
-    job = _job(kind, positions=positions, rounds=rounds, gamma=gamma, topology=topology)
+    job = _job(
+        kind, positions=positions, rounds=rounds, gamma=gamma, topology=topology, siblings=siblings
+    )  # fmt: skip
     variant = _variant(draft, skip_layers, window, round_bits)
     _check_numbers(temperature, seed)
     check_path(out)
@@ -157,12 +168,18 @@ def _job(kind: str, **options: Any) -> _Job:
 
     if kind == "tree":
         options["positions"] = 1 if options["positions"] is None else options["positions"]
-    own = {"flat": ("positions",), "rounds": ("rounds", "gamma"), "tree": ("positions", "topology")}[kind]
+    own = {
+        "flat": ("positions",),
+        "rounds": ("rounds", "gamma"),
+        "tree": ("positions", "topology", "siblings"),
+    }[kind]
     for name, value in options.items():
         if name not in own and value is not None:
-            kinds = {"positions": "flat or tree", "topology": "tree"}.get(name, "rounds")
+            kinds = {"positions": "flat or tree", "topology": "tree", "siblings": "tree"}.get(name, "rounds")
             raise InputError(f"--{name} is for --kind {kinds}, not for {kind}; leave it out")
-    given = {name: DEFAULTS[kind].get(name) if options[name] is None else options[name] for name in own}
+    given: dict[str, Any] = {
+        name: DEFAULTS[kind].get(name) if options[name] is None else options[name] for name in own
+    }
     for name, value in given.items():
         if isinstance(value, int) and value < 1:
             raise InputError(f"--{name} must be at least 1, got {value}")
@@ -178,31 +195,25 @@ def _job(kind: str, **options: Any) -> _Job:
     if kind == "rounds":
         rows, more = 2 * given["gamma"] + 1, given["rounds"] * (given["gamma"] + 1)
         return _Job(partial(loops.record_rounds, **given), "rounds", given["rounds"], rows, more, False)
-    widths = _widths(given.pop("topology"))
-    inner = sum(math.prod(widths[:level]) for level in range(len(widths)))
-    run = partial(loops.record_trees, widths=widths, **given)
-    more = given["positions"] + len(widths) - 2
+    tree = _topology(given.pop("topology"))
+    inner = sum(bool(children) for children in tree.children)
+    run = partial(loops.record_trees, topology=tree, **given)
+    more = given["positions"] + tree.levels - 3
     return _Job(run, "prefixes", given["positions"], 2 * inner, more, True)
 
 
-def _widths(topology: str) -> list[int]:
-    """Children of each node, level by level."""
-    named = re.fullmatch(r"d(\d{1,4})b(\d{1,6})", topology)
-    if named:
-        widths = [int(named[2])] * int(named[1])
-    elif re.fullmatch(r"\d{1,6}(,\d{1,6})*", topology):
-        widths = [int(part) for part in topology.split(",")]
-    else:
-        raise InputError(f"--topology must be d3b3 or children by level such as 4,2,1; got {topology!r}")
-    if not widths or min(widths) < 1:
-        raise InputError(f"--topology {topology}: each level needs at least one child a node")
-    nodes = level = 1
-    for width in widths:
-        level *= width
-        nodes += level
-        if nodes > MOST_NODES:
-            raise InputError(f"--topology {topology} has more than {MOST_NODES} nodes; make it smaller")
-    return widths
+def _topology(text: str) -> Topology:
+    """A tree by its levels and branches, by its parents, or by the children of each level."""
+    from resispec_verify.topology import Topology
+
+    by_level = re.fullmatch(r"\d{1,6}(,\d{1,6})*", text)
+    try:
+        tree = Topology.by_level([int(n) for n in text.split(",")]) if by_level else Topology.parse(text)
+    except InputError as error:
+        raise InputError(f"--topology: {error}") from None
+    if tree.nodes == 1:
+        raise InputError(f"--topology {text} has no candidates; take one with two levels at least")
+    return tree
 
 
 def _variant(draft: str, skip_layers: str | None, window: int | None, round_bits: int | None) -> Variant:

@@ -6,11 +6,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from resispec_verify.dumps.keys import DRAFT_KEYS, TARGET_KEYS, TREE_KEY, as_rows, find_key, kind
+from resispec_verify.dumps.labels import samplings
 from resispec_verify.dumps.reduced import MAP_KEY, scattered
 from resispec_verify.dumps.rows import LazyRows, Rows, checked_rows
 from resispec_verify.dumps.values import integers
@@ -96,6 +98,30 @@ class TreeDump:
         for node in range(1, self.nodes):
             found[self.parent[node]].append(node)
         return tuple(np.asarray(nodes, np.int64) for nodes in found)
+
+    @cached_property
+    def sampling(self) -> Mapping[str, object] | tuple[Mapping[str, object], ...] | None:
+        """What ``meta["sampling"]`` states of how candidates were drawn, at once or by prefix.
+
+        None where nothing is stated, or only in words.
+
+        Raises
+        ------
+        InputError
+            Values that are not those of a sampling.
+        """
+        words = isinstance(self.meta, Mapping) and isinstance(self.meta.get("sampling"), str)
+        return None if words else samplings(Path(self.path), self.meta, self.prefixes)
+
+    @property
+    def siblings(self) -> str | None:
+        """How the children of a node were drawn, if ``meta["siblings"]`` says: the name of a proposal."""
+        stated = self.meta.get("siblings") if isinstance(self.meta, Mapping) else None
+        if stated is not None and not isinstance(stated, str):
+            raise InputError(
+                f"{self.path}: meta['siblings'] must be a name such as iid, got {type(stated).__name__}"
+            )
+        return stated
 
     def logits(self, prefix: int) -> TreeLogits:
         """Return the logits of a prefix, checked.

@@ -18,14 +18,14 @@ from resispec_verify.backends import to_numpy
 from resispec_verify.kernels.jit import jit
 from resispec_verify.kernels.ratio_order import ratio_order
 
-__all__ = ["pairs_limit", "without_replacement_limit"]
+__all__ = ["NODES", "WEIGHTS", "pairs_limit", "without_replacement_limit"]
 
 # Double-exponential nodes on (0, inf): t = exp(s - exp(-s)). They give f to 1e-14 while 1 - q(H) > 1e-24.
 _S = np.arange(-5.0, 60.0 + 1e-9, 0.2)
-_NODES = np.exp(_S - np.exp(-_S))
+NODES = np.exp(_S - np.exp(-_S))
 _SMALLEST_OUTSIDE = 1e-24
 _QUADRATURE_ERROR = 1e-12
-_WEIGHTS = 0.2 * _NODES * (1.0 + np.exp(-_S))
+WEIGHTS = 0.2 * NODES * (1.0 + np.exp(-_S))
 
 
 @jit()
@@ -88,7 +88,7 @@ def _row(p: NDArray[np.float64], q: NDArray[np.float64], n: int) -> float:
     elif n == 2:
         least = _two(p_sorted, q_sorted, outside)
     else:
-        least = _many(p_sorted, q_sorted, outside, n, _NODES, _WEIGHTS)
+        least = _many(p_sorted, q_sorted, outside, n, NODES, WEIGHTS)
     # Rounded up: acceptance above the limit is called proof.
     slack = 4.0 * support * np.finfo(np.float64).eps + (_QUADRATURE_ERROR if n > 2 else 0.0)
     return min(max(1.0 + least + slack, 0.0), 1.0)

@@ -18,8 +18,11 @@ from resispec_verify.errors import InputError
 from resispec_verify.record.arrays import DTYPES, logits
 from resispec_verify.record.recorder import Recorder
 from resispec_verify.record.structured import RoundsRecorder, TreeRecorder
+from resispec_verify.rules.proposals import Greedy, Iid, Pairs, Proposal, WithoutReplacement
+from resispec_verify.topology import Topology
 
 __all__ = [
+    "SIBLINGS",
     "Model",
     "Settings",
     "check_prompts",
@@ -27,11 +30,21 @@ __all__ = [
     "record_flat",
     "record_rounds",
     "record_trees",
-    "tree_parents",
 ]
 
 Path = str | os.PathLike[str]
 Advance = Callable[[int], Any]
+
+#: How the children of a node can be drawn, by the name that `meta["siblings"]` keeps.
+SIBLINGS: dict[str, Proposal] = {
+    proposal.name: proposal for proposal in (Iid(), WithoutReplacement(), Greedy(), Pairs())
+}
+SIBLINGS_IN_WORDS = {
+    "iid": "drawn independently from the draft and may repeat",
+    "without-replacement": "drawn from the draft one after the other, none twice, in the order of drawing",
+    "fixed": "the draft's best tokens, the best first",
+    "pairs": "the draft's best token and another one, in either order, as SpecHub draws them",
+}
 
 
 class Model(Protocol):
@@ -239,68 +252,86 @@ def _round(
     }
 
 
-def tree_parents(widths: Sequence[int]) -> list[int]:
-    """Parent of every node, breadth-first, of the tree whose nodes at level i have ``widths[i]`` children."""
-    parents, level = [-1], [0]
-    for width in widths:
-        children = [node for node in level for _ in range(width)]
-        level = list(range(len(parents), len(parents) + len(children)))
-        parents += children
-    return parents
-
-
 def record_trees(
     path: Path,
     target: Model,
     draft: Model,
     prompts: Sequence[Sequence[int]],
     *,
-    widths: Sequence[int],
+    topology: Topology,
+    siblings: str = "iid",
     positions: int = 1,
     settings: Settings = Settings(),
     advance: Advance = lambda done: None,
 ) -> None:
-    """Record trees of candidates, the children of a node drawn independently from the draft at that node.
+    """Record trees of candidates, the children of a node drawn from the draft at that node.
 
     Parameters
     ----------
-    widths : sequence of int
-        Children of each node, level by level.
+    topology : Topology
+        With a child at least.
+    siblings : str
+        How the children of a node are drawn, a key of `SIBLINGS`.
     positions : int
         Prefixes a prompt: the prompt itself, then the prompt with one, two, ... tokens sampled from the
         target.
 
     The others are those of `record_flat`.
+
+    Raises
+    ------
+    InputError
+        As `record_flat`; or at some node the draft has fewer tokens to draw than the node has children.
     """
-    check_prompts(target, draft, prompts, positions + len(widths) - 2)
-    parents = tree_parents(widths)
-    inner = max(parents) + 1
+    check_prompts(target, draft, prompts, positions + topology.levels - 3)
     meta = settings.described(
-        "breadth-first; row n follows the prefix and the path to node n; tokens[n] is on the edge into n; "
-        "siblings are drawn independently from the draft and may repeat"
+        "one row a node with children, in the order of the nodes; it follows the prefix and the path to that "
+        f"node; tokens[n] is on the edge into n; siblings are {SIBLINGS_IN_WORDS[siblings]}"
     )
-    with TreeRecorder(path, parents, settings.dtype, meta) as recorder:
+    meta["siblings"] = siblings
+    with TreeRecorder(path, topology.parents, settings.dtype, meta) as recorder:
         for number, prompt in enumerate(prompts):
             generator = np.random.default_rng(settings.seed + number)
             prefix = list(prompt)
             for _ in range(positions):
-                paths: list[list[int]] = [prefix] + [[]] * (len(parents) - 1)
-                rows: dict[str, list[np.ndarray]] = {"target_logits": [], "draft_logits": []}
-                for node in range(inner):
-                    for key, model in (("target_logits", target), ("draft_logits", draft)):
-                        rows[key].append(settings.rows(key, model, paths[node])[0])
-                    law = settings.law(rows["draft_logits"][-1])
-                    for child in (n for n, parent in enumerate(parents) if parent == node):
-                        paths[child] = [*paths[node], draw(law, generator.random())]
-                recorder.add(
-                    target_logits=np.stack(rows["target_logits"]),
-                    draft_logits=np.stack(rows["draft_logits"]),
-                    tokens=[path[-1] for path in paths],
-                    prefix=prefix,
-                )
-                law = settings.law(rows["target_logits"][0])
+                where = f"prompt {number}, prefix of {len(prefix)} tokens"
+                entry = _tree(target, draft, prefix, topology, siblings, settings, generator, where)
+                recorder.add(**entry, prefix=prefix)
+                law = settings.law(entry["target_logits"][0])
                 prefix = [*prefix, draw(law, generator.random())]
                 advance(1)
+
+
+def _tree(
+    target: Model,
+    draft: Model,
+    prefix: list[int],
+    topology: Topology,
+    siblings: str,
+    settings: Settings,
+    generator: np.random.Generator,
+    where: str,
+) -> dict[str, Any]:
+    proposal = SIBLINGS[siblings]
+    paths: list[list[int]] = [prefix] + [[]] * (topology.nodes - 1)
+    rows: dict[str, list[np.ndarray]] = {"target_logits": [], "draft_logits": []}
+    for node, children in enumerate(topology.children):
+        if not children:
+            continue
+        for key, model in (("target_logits", target), ("draft_logits", draft)):
+            rows[key].append(settings.rows(key, model, paths[node])[0])
+        law = settings.law(rows["draft_logits"][-1])
+        drawn: list[np.ndarray] = []
+        for child in children:
+            weights = proposal.next(law, tuple(drawn))
+            if not weights.any():
+                raise InputError(
+                    f"{where}: node {node} needs {len(children)} candidates drawn {siblings}, and there are "
+                    f"only {len(drawn)}; raise --temperature, take fewer branches or other --siblings"
+                )
+            drawn.append(np.asarray(draw(weights, generator.random())))
+            paths[child] = [*paths[node], int(drawn[-1])]
+    return {key: np.stack(found) for key, found in rows.items()} | {"tokens": [path[-1] for path in paths]}
 
 
 def check_prompts(target: Model, draft: Model, prompts: Sequence[Sequence[int]], more: int) -> None:

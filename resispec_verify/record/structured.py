@@ -101,7 +101,7 @@ class RoundsRecorder(Recording):
 class TreeRecorder(Recording):
     """Writes a tree dump: for each prefix, a tree of draft tokens with the logits at its inner nodes.
 
-    Nodes are numbered breadth-first, the root, which is the last token of the prefix, first.
+    Node 0 is the root, the last token of the prefix; a parent comes before its children.
 
     Parameters
     ----------
@@ -125,9 +125,7 @@ class TreeRecorder(Recording):
         parents = [int(p) for p in parent]
         if len(parents) < 2 or parents[0] != -1 or any(not 0 <= p < n for n, p in enumerate(parents) if n):
             raise InputError("parent must be -1 for node 0 and an earlier node for each other node")
-        self.inner = max(parents) + 1
-        if set(parents[1:]) != set(range(self.inner)) or parents != sorted(parents):
-            raise InputError("parent must be in breadth-first order, the nodes with children first")
+        self.inner = len(set(parents[1:]))
         super().__init__(path, dtype, meta, keep_partial=keep_partial)
         self.parent = np.asarray(parents, np.int64)
         depth = [0]
@@ -144,7 +142,7 @@ class TreeRecorder(Recording):
         Parameters
         ----------
         target_logits, draft_logits : array [inner nodes, V]
-            Row n follows the prefix and the path to node n.
+            One row a node with children, in the order of the nodes: it follows the prefix and the path to it.
         tokens : int array [nodes]
             The token on the edge into each node; the first is the last token of the prefix.
         prefix : int array [length]

@@ -78,6 +78,10 @@ def test_rounds_and_trees_from_a_file_of_prompts(record):
     assert tree["tokens"].shape == (4, 10)
     assert record(**options, round_bits=3, kind="tree", out="u.pt").status == 0
     assert load_mapping("u.pt")["tokens"].shape == (2, 40)
+    shaped = {"topology": "-1,0,0,1", "siblings": "without-replacement", "out": "v.pt"}
+    assert record(**options, round_bits=3, kind="tree", **shaped).status == 0
+    assert load_mapping("v.pt")["parent"].tolist() == [-1, 0, 0, 1]
+    assert load_mapping("v.pt")["meta"]["siblings"] == "without-replacement"
 
 
 @pytest.mark.parametrize(
@@ -98,8 +102,13 @@ def test_rounds_and_trees_from_a_file_of_prompts(record):
         ({"positions": 0}, ["--positions must be at least 1"]),
         ({"gamma": 3}, ["--gamma is for --kind rounds, not for flat"]),
         ({"kind": "rounds", "positions": 3}, ["--positions is for --kind flat or tree, not for rounds"]),
-        ({"kind": "tree", "topology": "x"}, ["--topology must be d3b3"]),
-        ({"kind": "tree", "topology": "d30b3"}, ["more than 100000 nodes"]),
+        ({"kind": "tree", "topology": "x"}, ["--topology: 'x' is no tree", "like d5b3"]),
+        ({"kind": "tree", "topology": "d30b3"}, ["more than 65536 nodes"]),
+        ({"kind": "tree", "topology": "500,500"}, ["more than 65536 nodes"]),
+        ({"kind": "tree", "topology": "3,0"}, ["at least one"]),
+        ({"kind": "tree", "topology": "-1,0,3"}, ["--topology: node 2 has parent 3"]),
+        ({"kind": "tree", "topology": "d1b3"}, ["has no candidates"]),
+        ({"siblings": "fixed"}, ["--siblings is for --kind tree, not for flat"]),
         ({"temperature": -1}, ["--temperature must be"]),
         ({"seed": -1}, ["--seed must be at least 0"]),
         ({"out": "run.npz"}, ["end the name with .pt"]),
@@ -109,6 +118,13 @@ def test_rounds_and_trees_from_a_file_of_prompts(record):
 )
 def test_what_cannot_be_is_one_line(record, tmp_path, changes, words):
     assert_refused(record(**changes), *words)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_tree_that_the_draft_cannot_fill_leaves_nothing(record, tmp_path):
+    result = record(kind="tree", siblings="pairs")
+    assert result.status == 2
+    assert "node 0 needs 3 candidates drawn pairs, and there are only 2" in result.err.splitlines()[-1]
     assert not list(tmp_path.iterdir())
 
 

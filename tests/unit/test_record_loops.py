@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from record_helpers import HashModel
 
-from resispec_verify.dumps import load_mapping, open_dump
+from resispec_verify.dumps import load_mapping, open_dump, open_tree
 from resispec_verify.errors import InputError
 from resispec_verify.record import record_flat, record_rounds, record_trees
-from resispec_verify.record.loops import Settings, draw, tree_parents
+from resispec_verify.record.loops import Settings, draw
 from resispec_verify.record.prompts import read_prompts
+from resispec_verify.topology import Topology
 
 PROMPTS = [[1, 2, 3], [4, 5, 6, 7, 8]]
 TARGET, DRAFT = HashModel(1), HashModel(2)
@@ -97,7 +98,8 @@ def test_the_rounds_emit_the_target(tmp_path):
 
 
 def test_trees_are_breadth_first_and_drawn_from_the_draft(tmp_path):
-    record_trees(tmp_path / "t.pt", TARGET, DRAFT, PROMPTS, widths=[3, 2], positions=2, settings=SETTINGS)
+    tree = Topology.by_level([3, 2])
+    record_trees(tmp_path / "t.pt", TARGET, DRAFT, PROMPTS, topology=tree, positions=2, settings=SETTINGS)
     loaded = load_mapping(tmp_path / "t.pt")
     parent = loaded["parent"].tolist()
     assert parent == [-1, 0, 0, 0, 1, 1, 2, 2, 3, 3]
@@ -123,10 +125,69 @@ def test_trees_are_breadth_first_and_drawn_from_the_draft(tmp_path):
     assert loaded["prefix_len"].tolist() == [3, 4, 5, 6]
 
 
-def test_tree_parents_of_the_usual_tree():
-    parents = tree_parents([3, 3, 3])
-    assert len(parents) == 40
-    assert all(parents[3 * n + i] == n for n in range(13) for i in (1, 2, 3))
+UNEVEN = Topology((-1, 0, 0, 1, 1, 1, 3, 2))
+
+
+@pytest.mark.parametrize("siblings", ["iid", "without-replacement", "fixed"])
+def test_trees_of_any_shape_and_siblings(tmp_path, siblings):
+    record_trees(
+        tmp_path / "t.pt", TARGET, DRAFT, PROMPTS[:1], topology=UNEVEN, siblings=siblings, positions=30,
+        settings=SETTINGS,
+    )  # fmt: skip
+    dump = open_tree(tmp_path / "t.pt")
+    assert tuple(dump.parent) == UNEVEN.parents
+    assert (dump.siblings, dump.sampling) == (siblings, {"temperature": 0.7})
+    generator = np.random.default_rng(SETTINGS.seed)
+    repeats = 0
+    for r in range(dump.prefixes):
+        logits, tokens = dump.logits(r), dump.tokens[r]
+        paths = {0: dump.prefix[r].tolist()}
+        for n in range(1, dump.nodes):
+            paths[n] = [*paths[int(dump.parent[n])], int(tokens[n])]
+        for node, children in enumerate(dump.children):
+            if not len(children):
+                continue
+            row = logits.draft[dump.draft_row[node]]
+            expected = DRAFT.logits(paths[node])[0].astype(np.float16)
+            assert np.array_equal(row, expected.astype(row.dtype))
+            law, best = softmax(row, 0.7), np.argsort(-row, kind="stable")
+            for i, child in enumerate(children):
+                u = generator.random()
+                if siblings == "fixed":
+                    assert tokens[child] == best[i]
+                    continue
+                assert tokens[child] == draw(law, u)
+                if siblings == "without-replacement":
+                    law[tokens[child]] = 0
+            repeats += len(children) - len(set(tokens[children].tolist()))
+        generator.random()  # the token sampled from the target after the tree
+    assert (repeats > 0) == (siblings == "iid")
+
+
+def test_pairs_hold_the_best_token_of_the_draft(tmp_path):
+    record_trees(
+        tmp_path / "t.pt", TARGET, DRAFT, PROMPTS, topology=Topology.complete(3, 2), siblings="pairs"
+    )
+    dump = open_tree(tmp_path / "t.pt")
+    for r in range(dump.prefixes):
+        for node in range(3):
+            best = int(dump.logits(r).draft[node].argmax())
+            pair = dump.tokens[r, dump.children[node]].tolist()
+            assert best in pair
+            assert pair[0] != pair[1]
+
+
+@pytest.mark.parametrize(("siblings", "settings", "tree"), [
+    ("without-replacement", Settings(0.0), Topology.complete(2, 2)),
+    ("fixed", Settings(), Topology.complete(2, 12)),
+    ("pairs", Settings(), Topology.complete(2, 3)),
+])  # fmt: skip
+def test_more_candidates_than_there_are_to_draw_are_refused(tmp_path, siblings, settings, tree):
+    with pytest.raises(InputError, match=r"prompt 0, prefix of 3 tokens: node 0 needs .* only (1|2|11)"):
+        record_trees(
+            tmp_path / "t.pt", TARGET, DRAFT, PROMPTS, topology=tree, siblings=siblings, settings=settings
+        )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_temperature_zero_is_greedy(tmp_path):
@@ -161,7 +222,7 @@ def test_a_model_that_breaks_leaves_nothing(tmp_path):
     for record, options in (
         (record_flat, {"positions": 8}),
         (record_rounds, {"rounds": 5, "gamma": 2}),
-        (record_trees, {"widths": [2, 2, 2, 2]}),
+        (record_trees, {"topology": Topology.complete(5, 2)}),
     ):
         with pytest.raises(InputError, match="NaN at token"):
             record(tmp_path / "a.pt", Broken(1), DRAFT, PROMPTS[:1], **options)

@@ -316,7 +316,7 @@ def test_rounds_are_checked_and_come_back(tmp_path):
 
 def test_trees_are_checked_and_come_back(tmp_path):
     path = tmp_path / "run.pt"
-    for parent in ([0], [-1], [-1, 1], [-1, 0, 2, 1], [-1, 0, 0, 2]):
+    for parent in ([0], [-1], [-1, 1], [-1, 0, 2, 1], [-1, 0, -1]):
         with pytest.raises(InputError, match="parent"):
             TreeRecorder(path, parent)
     with TreeRecorder(path, [-1, 0, 0, 1, 1]) as recorder:
@@ -339,3 +339,10 @@ def test_trees_are_checked_and_come_back(tmp_path):
     assert loaded["prefix"].tolist() == [[-1, 4, 5], [1, 2, 5]]
     assert loaded["prefix_len"].tolist() == [2, 3]
     assert leftovers(tmp_path) == ["run.pt"]
+
+
+def test_trees_whose_inner_nodes_are_anywhere(tmp_path):
+    with TreeRecorder(tmp_path / "run.pt", [-1, 0, 0, 2, 1]) as recorder:
+        recorder.add(target_logits=rows(3, 7), draft_logits=rows(3, 7), tokens=[5, 1, 2, 3, 4], prefix=[5])
+    assert load_mapping(tmp_path / "run.pt")["target_logits"].shape == (1, 3, 7)
+    assert load_mapping(tmp_path / "run.pt")["depth"].tolist() == [0, 1, 1, 2, 2]
