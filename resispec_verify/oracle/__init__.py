@@ -43,6 +43,7 @@ from .marginals import (
 from .paths import PATH_RULES, block_law, complete, memoryless, rotating, sequence_law
 from .proposals import PROPOSALS, fixed, hub_pairs, shuffled
 from .proxy import Proxy, get_proxy
+from .sequences import chain_law, emitted_law, reused_coins, reused_race, step_law
 from .sequential import sequential_limit, sequential_times
 from .shaping import least_distance
 from .siblings import masses_by_program
@@ -61,7 +62,9 @@ __all__ = [
     "as_law",
     "best_pieces",
     "block_law",
+    "chain_law",
     "complete",
+    "emitted_law",
     "enumerate_joint",
     "enumerate_rule",
     "fixed",
@@ -85,6 +88,8 @@ __all__ = [
     "positive_part_residual",
     "probability_inside",
     "resispec",
+    "reused_coins",
+    "reused_race",
     "rotating",
     "sequence_law",
     "sequential_limit",
@@ -94,6 +99,7 @@ __all__ = [
     "shuffled",
     "spechub",
     "specinfer",
+    "step_law",
     "total_variation",
     "without_replacement",
 ]

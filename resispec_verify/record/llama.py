@@ -76,16 +76,48 @@ class Llama:
         Tensor
             ``[last, V]``, in the dtype of the weights.
         """
-        embedding = self.weights["token_embd.weight"]
-        x = embedding[tokens]
-        past = {} if past is None else past
         start = next(iter(past.values()))[0].shape[1] if past else 0
+        total = start + len(tokens)
+        positions = torch.arange(start, total, device=tokens.device)
+        mask = None
+        if start:
+            mask = torch.ones(len(tokens), total, dtype=torch.bool, device=tokens.device).tril(start)
+        return self.output_rows(self.hidden(tokens, positions, mask, past)[-last:])
+
+    @torch.inference_mode()
+    def hidden(
+        self, tokens: Tensor, positions: Tensor, mask: Tensor | None, past: Past | None = None
+    ) -> Tensor:
+        """What the last block leaves of `tokens`, before the output matrix.
+
+        Parameters
+        ----------
+        tokens, positions
+            Token ids and their positions, ``[T]``. In a tree, tokens of one depth share a position.
+        mask
+            Boolean ``[T, S + T]``: which of the S tokens of `past`, and of `tokens`, each token sees. None
+            if every token sees those up to itself and there is no `past`.
+        past
+            Keys and values of earlier tokens by block; those of `tokens` are added to it.
+
+        Returns
+        -------
+        Tensor
+            ``[T, width]``; see `output_rows`.
+        """
+        x = self.weights["token_embd.weight"][tokens]
+        past = {} if past is None else past
         width = self.weights[f"blk.{self.blocks[0]}.attn_q.weight"].shape[0] // self.heads
-        rotation = self._rotation(start, len(tokens), width)
+        rotation = self._rotation(positions, width)
         for block in self.blocks:
-            x = x + self._attention(block, self._norm(f"blk.{block}.attn_norm", x), rotation, past)
+            x = x + self._attention(block, self._norm(f"blk.{block}.attn_norm", x), rotation, mask, past)
             x = x + self._feed_forward(block, self._norm(f"blk.{block}.ffn_norm", x))
-        return linear(self._norm("output_norm", x[-last:]), self.output)
+        return x
+
+    @torch.inference_mode()
+    def output_rows(self, hidden: Tensor) -> Tensor:
+        """Raw next-token logits ``[T, V]`` of what `hidden` returned."""
+        return linear(self._norm("output_norm", hidden), self.output)
 
     def _norm(self, name: str, x: Tensor) -> Tensor:
         return rms_norm(x, x.shape[-1:], self.weights[f"{name}.weight"], self.eps)
@@ -93,26 +125,22 @@ class Llama:
     def _linear(self, block: int, name: str, x: Tensor) -> Tensor:
         return linear(x, self.weights[f"blk.{block}.{name}.weight"])
 
-    def _rotation(self, start: int, length: int, width: int) -> Tensor:
-        """Unit complex numbers ``[length, width / 2]`` by which pairs of coordinates are turned."""
-        exponent = torch.arange(0, width, 2, dtype=torch.float64) / width
-        places = torch.arange(start, start + length, dtype=torch.float64)
-        angles = torch.outer(places, self.rope_base**-exponent)
+    def _rotation(self, positions: Tensor, width: int) -> Tensor:
+        """Unit complex numbers ``[T, width / 2]`` by which pairs of coordinates are turned."""
+        exponent = torch.arange(0, width, 2, dtype=torch.float64, device=positions.device) / width
+        angles = torch.outer(positions.to(torch.float64), self.rope_base**-exponent)
         return torch.polar(torch.ones_like(angles), angles)
 
-    def _attention(self, block: int, x: Tensor, rotation: Tensor, past: Past) -> Tensor:
+    def _attention(self, block: int, x: Tensor, rotation: Tensor, mask: Tensor | None, past: Past) -> Tensor:
         def split(name: str, heads: int) -> Tensor:
             return self._linear(block, name, x).unflatten(-1, (heads, -1)).transpose(0, 1)
 
         query = _rotate(split("attn_q", self.heads), rotation)
         key = _rotate(split("attn_k", self.kv_heads), rotation)
         value = split("attn_v", self.kv_heads)
-        mask = None
         if block in past:
-            before = past[block][0].shape[1]
             key = torch.cat([past[block][0], key], dim=1)
             value = torch.cat([past[block][1], value], dim=1)
-            mask = torch.ones(len(x), key.shape[1], dtype=torch.bool).tril(before)
         past[block] = key, value
         mixed = scaled_dot_product_attention(
             query[None], key[None], value[None], attn_mask=mask, is_causal=mask is None, enable_gqa=True
@@ -129,12 +157,12 @@ class LlamaModel(PrefixCached):
 
     def __init__(self, llama: Llama) -> None:
         super().__init__(vocab=llama.output.shape[0], context=llama.context)
-        self._llama = llama
+        self.llama = llama
         self._past: Past = {}
 
     def _forward(self, tokens: Sequence[int], keep: int, last: int) -> Tensor:
         self._past = {b: (k[:, :keep], v[:, :keep]) for b, (k, v) in self._past.items()} if keep else {}
-        return self._llama.logits(torch.tensor(tokens), last, self._past)
+        return self.llama.logits(torch.tensor(tokens), last, self._past)
 
 
 def rounded(weights: Tensor, bits: int, group: int = 32) -> Tensor:

@@ -42,10 +42,10 @@ class Windowed:
 
     def __init__(self, model: Model, window: int) -> None:
         self.vocab, self.context = model.vocab, None
-        self._model, self._window = model, window
+        self.model, self.window = model, window
 
     def logits(self, tokens: Sequence[int], last: int = 1) -> np.ndarray:
         """Raw next-token logits ``[last, V]`` after each of the `last` final prefixes of `tokens`."""
         ends = range(len(tokens) - last + 1, len(tokens) + 1)
-        rows = [self._model.logits(tokens[max(0, end - self._window) : end]) for end in ends]
+        rows = [self.model.logits(tokens[max(0, end - self.window) : end]) for end in ends]
         return np.concatenate(rows)
