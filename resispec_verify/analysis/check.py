@@ -1,15 +1,22 @@
 """Is somebody's sampler lossless? Draws from it, tested against the target with a stated error rate.
 
-A run is a family of tests fixed in advance, each anytime-valid at its share of ``alpha``: a lossless
-sampler is rejected with probability at most ``alpha`` in the whole run, however early it stops. Not being
-rejected proves nothing; the result says which total variation would have been found.
+A run is a family of tests whose number is fixed in advance, each anytime-valid at an even share of ``alpha``:
+by the union bound a lossless sampler is rejected with probability at most ``alpha`` in the whole run, however
+early it stops. That holds over the pairs that the search proposes as well: they are at most `SEARCHED`, each
+is tested on fresh draws, and given the pair each of its tests errs with at most its share. The probability is
+over seeds; a seed gives the same draws each time. Not being rejected proves nothing; the result says which
+total variation would have been found.
+
+Two findings have no error rate: a token of probability 0 never comes from a lossless sampler, and at the ends
+of the uniforms it is looked at what comes out, not how often.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,9 +35,11 @@ __all__ = ["CheckResult", "CheckSettings", "certified_acceptance", "check_sample
 # Draws and calls at each of them: what is looked for, shared randomness, shows within a few hundred.
 SMALL_BATCH_DRAWS = 2048
 SMALL_BATCH_CALLS = 512
-# Share of alpha kept for pairs that the search proposes, and for telling dependence from a wrong law.
-RESERVED = 0.1
-CONFIRMED_PAIRS = 3
+# Pairs of the search that are tested.
+SEARCHED = 3
+# Entries of the laws on which uniforms at their ends, and rows that differ, are tried.
+NARROW = 64
+AT_THE_ENDS = "when a uniform is 0 or 1 - 2**-53"
 
 
 def check_sampler(
@@ -74,7 +83,7 @@ class _Run:
     def __init__(self, sampler: Callable[..., Any], settings: CheckSettings, inputs: Any) -> None:
         self.settings = settings
         self.caller = Caller(sampler, settings.call_seconds)
-        self.until = time.monotonic() + settings.seconds
+        self.searching = settings.search and settings.style != "block"
         block = settings.style == "block"
         self.inputs: list[Any] = list(inputs if inputs is not None else chains() if block else battery())
         if not self.inputs:
@@ -83,9 +92,14 @@ class _Run:
             if isinstance(one, Chain) != block:
                 raise InputError(f"input {one.name!r} does not fit the style {settings.style!r}")
         self.sources = self._sources()
-        self.probes: list[Probe] = []
-        self.small: list[Probe] = []
-        self._make_probes()
+        self.small, self.probes = self._probes()
+        of_a_pair = 2 + (settings.rule is not None)
+        self.tests = sum(probe.tests for probe in self.small + self.probes)
+        self.tests += SEARCHED * of_a_pair * self.searching
+        self.alpha = settings.alpha / self.tests
+        for probe in self.small + self.probes:
+            probe.alpha = self.alpha
+        self.not_reached: list[str] = []
         self.extra = 0  # draws outside of the probes
 
     def _sources(self) -> list[Any]:
@@ -101,25 +115,30 @@ class _Run:
         if n is not None and chosen.proposal != "iid":
             n = min(n, int(np.count_nonzero(pair.draft)))
         law = certified_acceptance(chosen.rule, pair, chosen.candidates if n is None else n)
+        if chosen.rule is not None and law is None:
+            self.caller.note(f"the acceptance of {chosen.rule.name} on {pair.name} takes too long to certify")
         return TokenSource(pair, candidates=n, proposal=chosen.proposal, acceptance=law)
 
-    def _make_probes(self) -> None:
+    def _probes(self) -> tuple[list[Probe], list[Probe]]:
+        """Streams of draws in small batches, on the first input; and in large ones, on all."""
         chosen, seed = self.settings, self.settings.seed
-        first = self.sources[0]
-        self.small = [
-            Probe(first, min(SMALL_BATCH_DRAWS, SMALL_BATCH_CALLS * rows, chosen.draws), 1.0, seed, rows)
+        small = [
+            Probe(
+                self.sources[0],
+                min(SMALL_BATCH_DRAWS, SMALL_BATCH_CALLS * rows, chosen.draws),
+                1.0,
+                seed,
+                rows,
+            )
             for rows in chosen.batches
         ]
-        self.probes = [
+        large = [
             Probe(source, max(1, round(chosen.draws * one.share)), 1.0, seed)
             for source, one in zip(self.sources, self._repeated(), strict=True)
         ]
         if (mixed := self._mixed()) is not None:
-            self.probes.append(Probe(mixed, max(1, chosen.draws // 8), 1.0, seed))
-        self.tests = sum(probe.tests for probe in self.small + self.probes)
-        self.alpha = (1 - RESERVED) * chosen.alpha / self.tests
-        for probe in self.small + self.probes:
-            probe.alpha = self.alpha
+            large.append(Probe(mixed, max(1, chosen.draws // 8), 1.0, seed))
+        return small, large
 
     def _repeated(self) -> list[Any]:
         times = len(self.sources) // len(self.inputs)
@@ -129,43 +148,39 @@ class _Run:
         """Two pairs of one width whose rows alternate; not for samplers that see one pair a call."""
         if self.settings.style == "block" or getattr(self.caller.sampler, "one_pair_a_call", False):
             return None
-        by_width: dict[int, Input] = {}
-        for pair in self.inputs:
-            other = by_width.setdefault(len(pair.target), pair)
-            if other is not pair and not np.array_equal(other.target, pair.target) and len(pair.target) <= 64:
-                return MixedSource(
-                    f"rows of {other.name} and {pair.name}", other, pair, [self._source(other)]
-                )
+        by_width: dict[int, TokenSource] = {}
+        for source in self.sources:
+            other = by_width.setdefault(len(source.law), source)
+            if not np.array_equal(other.law, source.law) and len(source.law) <= NARROW:
+                return MixedSource(other, source)
         return None
 
     def result(self) -> CheckResult:
-        started = time.monotonic()
+        """Do it all."""
+        chosen, started = self.settings, time.monotonic()
+        self.caller.until = started + chosen.seconds
         found: tuple[Probe, Finding] | None = None
-        error, stopped = None, "draws"
         try:
             found = self._boundary() or self._rounds(self.small) or self._rounds(self.probes)
-            if found is None and self.settings.search and self.settings.style != "block":
+            if found is None and self.searching:
                 found = self._search()
             if found is not None:
-                found = self._explained(*found)
+                found = found[0], self._explained(*found)
+            verdict, reasons = ("rejected", [found[1].reason]) if found else ("not-rejected", [])
+            self.not_reached += [probe.name for probe in self.probes if not probe.fit.draws]
+            if found is None and not any(probe.fit.draws for probe in self.probes):
+                raise SamplerError(f"no input was reached in {chosen.seconds:g} s; give more seconds")
         except SamplerError as failure:
-            error = str(failure)
-        if error is not None:
-            stopped, verdict = "error", "error"
-        elif found is not None:
-            stopped = verdict = "rejected"
-        else:
-            verdict = "not-rejected"
-            stopped = "time" if time.monotonic() >= self.until else "draws"
-        reasons = [error] if error else [found[1].reason] if found else []
-        chosen = self.settings
+            found, verdict, reasons = None, "error", [str(failure)]
+        late = "time" if self.caller.late else "draws"
         return CheckResult(
             verdict, reasons + self.caller.notes, self._draws(), chosen.alpha, self.alpha, self.tests,
             chosen.power, chosen.seed,
             detectable_tv=self._detectable() if verdict == "not-rejected" else None,
             witness=None if found is None else self._witness(*found),
             inputs=[self._row(probe) for probe in self.small + self.probes if probe.fit.draws],
-            stopped=stopped,
+            not_reached=self.not_reached if verdict == "not-rejected" else [],
+            stopped=late if verdict == "not-rejected" else verdict,
             seconds=time.monotonic() - started,
         )  # fmt: skip
 
@@ -174,89 +189,94 @@ class _Run:
 
     def _rounds(self, probes: Sequence[Probe]) -> tuple[Probe, Finding] | None:
         """Step whichever probe has cost least so far, until one rejects or all are spent."""
-        while time.monotonic() < self.until and (left := [probe for probe in probes if not probe.spent]):
+        while not self.caller.late and (left := [probe for probe in probes if not probe.spent]):
             probe = min(left, key=lambda probe: probe.cost)
-            probe.step(self.caller)
+            with _on(probe.name):
+                probe.step(self.caller)
             if (finding := probe.finding()) is not None:
                 return probe, finding
         return None
 
     def _boundary(self) -> tuple[Probe, Finding] | None:
         """Uniforms at their ends: whatever comes out must be possible."""
-        if not self.settings.boundary or self.settings.style == "block":
+        if not self.settings.boundary:
             return None
         seed = self.settings.seed
-        for source in self.sources:
-            if len(source.law) > 64:
+        for source, ordinary in zip(self.sources, self.probes, strict=False):
+            if len(source.law) > NARROW:
                 continue
+            if self.caller.late:
+                self.not_reached.append(f"uniforms at their ends on {source.name}")
+                continue
+            # What shows without an odd uniform is not to be blamed on one.
+            with _on(ordinary.name):
+                ordinary.step(self.caller)
+            if (finding := ordinary.finding()) is not None:
+                return ordinary, finding
             probe = Probe(source, 0, 1.0, seed)
+            words = [
+                (rows, boundary_words(seed, pattern, position))
+                for rows in (1, 4)
+                for pattern in range(16)
+                for position in (0, 1, 2)
+            ]
+            often = [(32, BoundaryGenerator(seed_of(seed, "boundary", source.name, i))) for i in range(16)]
+            left = iter(words + often)
 
-            def job(source: Any = source, probe: Probe = probe) -> None:
-                for rows in (1, 4):
-                    for pattern in range(16):
-                        for position in (0, 1, 2):
-                            rng = boundary_words(seed, pattern, position)
-                            self._add(probe, source.draw(self.caller, rng, rows).index)
-                for trial in range(16):
-                    rng = BoundaryGenerator(seed_of(seed, "boundary", source.name, trial))
-                    self._add(probe, source.draw(self.caller, rng, 32).index)
+            def draw(source: Any = source, probe: Probe = probe, left: Any = left) -> np.ndarray:
+                rows, theirs = next(left)
+                return source.draw(self.caller, probe.rng, rows, theirs).index
 
-            try:
-                self.caller.run(job)
-            except SamplerError as error:
-                raise SamplerError(f"{error} (uniforms at 0 and 1 - 2**-53, input {source.name!r})") from None
+            with _on(f"{source.name}, {AT_THE_ENDS}"):
+                index = np.concatenate(self.caller.some(draw, len(words) + len(often)))
+            probe.fit.update(index)
+            self.extra += len(index)
             token = probe.fit.impossible
             if token is not None:
                 reason = (
-                    f"{source.describe(token)} is emitted although its target probability is 0, when a "
-                    "uniform is 0 or 1 - 2**-53"
+                    f"{source.describe(token)} is emitted {AT_THE_ENDS}, although its target probability is 0"
                 )
-                return probe, Finding("support", reason, token)
+                return probe, Finding("boundary", reason, token)
         return None
-
-    def _add(self, probe: Probe, index: np.ndarray) -> None:
-        probe.fit.update(index)
-        self.extra += len(index)
 
     def _search(self) -> tuple[Probe, Finding] | None:
-        """The worst pairs for this sampler, each confirmed on fresh draws."""
-        alpha = RESERVED / 2 * self.settings.alpha / CONFIRMED_PAIRS
+        """The worst pairs for this sampler, each tested on fresh draws."""
+        chosen = self.settings
         found, drawn = search_pairs(
-            self.caller, self._source, seed_of(self.settings.seed, "search"), self.until, CONFIRMED_PAIRS,
-            limit=self.settings.draws,
-        )  # fmt: skip
+            self.caller, self._source, seed_of(chosen.seed, "search"), SEARCHED, limit=chosen.draws
+        )
         self.extra += drawn
-        confirming = [
-            Probe(self._source(pair), max(1, self.settings.draws // 4), alpha / 2, self.settings.seed)
-            for pair in found
+        fresh = [
+            Probe(self._source(pair), max(1, chosen.draws // 4), self.alpha, chosen.seed) for pair in found
         ]
-        if (finding := self._rounds(confirming)) is not None:
+        if (finding := self._rounds(fresh)) is not None:
             self.probes.append(finding[0])
             return finding
-        self.extra += sum(probe.fit.draws for probe in confirming)
+        self.extra += sum(probe.fit.draws for probe in fresh)
+        if self.caller.late:
+            self.not_reached.append("the end of the search")
         return None
 
-    def _explained(self, probe: Probe, finding: Finding) -> tuple[Probe, Finding]:
-        """A wrong law may be dependence: rows that share randomness are counted as if they did not."""
+    def _explained(self, probe: Probe, finding: Finding) -> Finding:
+        """A wrong law may be dependence: rows that share randomness are counted as if they did not.
+
+        The verdict stands; only its reason is asked for. Independent draws of a wrong law are called
+        dependent with probability at most alpha.
+        """
         if finding.kind != "law":
-            return probe, finding
-        alpha = RESERVED / 2 * self.settings.alpha
+            return finding
         rows = min(max(8, probe.rows or 64), max(2, probe.source.most_rows))
-        fresh = Probe(probe.source, 1, alpha, self.settings.seed + 1, rows)
-
-        def job() -> np.ndarray:
-            calls = 128
-            return np.stack([fresh.source.draw(self.caller, fresh.rng, rows).index for _ in range(calls)])
-
-        index = self.caller.run(job)
-        fresh.look_for_dependence(index)
-        self.extra += index.size
-        if fresh.log_dependence < -math.log(alpha):
-            return probe, finding
-        return probe, Finding("independence", DEPENDENT)
+        fresh = Probe(probe.source, 1, self.settings.alpha, self.settings.seed + 1, rows)
+        with contextlib.suppress(SamplerError):
+            drawn = self.caller.some(lambda: fresh.source.draw(self.caller, fresh.rng, rows).index, 128)
+            self.extra += rows * len(drawn)
+            fresh.look_for_dependence(np.stack(drawn))
+        return Finding("independence", DEPENDENT) if fresh.dependent else finding
 
     def _detectable(self) -> float | None:
-        bounds = [detectable(probe.fit, self.alpha, self.settings.power)["tv"] for probe in self.probes]
+        """At worst over the inputs that were reached."""
+        reached = [probe.fit for probe in self.probes if probe.fit.draws]
+        bounds = [detectable(fit, self.alpha, self.settings.power).tv for fit in reached]
         return max(bounds, default=None)
 
     def _row(self, probe: Probe) -> dict[str, Any]:
@@ -268,25 +288,27 @@ class _Run:
             "draws": probe.fit.draws,
             "log10_evidence": _finite(probe.fit.log_evidence / math.log(10)),
             "log10_evidence_dependence": _finite(probe.log_dependence / math.log(10)),
-            "detectable_tv": bound["tv"],
-            "cells": bound["cells"],
-            "detectable_tv_tokens": bound["tv_tokens"],
+            "detectable_tv": bound.tv,
+            "cells": bound.cells,
+            "possible": int(np.count_nonzero(probe.fit.law)),
+            "detectable_tv_tokens": bound.tv_tokens,
         }
 
     def _witness(self, probe: Probe, finding: Finding) -> dict[str, Any]:
         law, counts, draws = probe.fit.law, probe.fit.counts, probe.fit.draws
         seen = counts / max(1, draws)
         order = np.argsort(-np.abs(seen - law), kind="stable")[:8]
-        if finding.token is not None:
-            order = np.array([finding.token])
         never = np.flatnonzero((counts == 0) & (draws * law >= 10))[:8]
+        if finding.token is not None:
+            order, never = np.array([finding.token]), np.array([], dtype=np.int64)
         witness: dict[str, Any] = {
             "kind": finding.kind,
             "input": probe.source.name,
             "rows": probe.rows,
             "draws": draws,
             "seed": self.settings.seed,
-            "tv_seen": float(0.5 * np.abs(seen - law).sum()),
+            # Draws with uniforms that are not uniform have no frequencies to speak of.
+            "tv_seen": None if finding.kind == "boundary" else float(0.5 * np.abs(seen - law).sum()),
             "differences": [
                 {"what": probe.source.describe(int(x)), "target": float(law[x]), "seen": float(seen[x])}
                 for x in order
@@ -299,18 +321,32 @@ class _Run:
         return witness
 
 
+@contextlib.contextmanager
+def _on(what: str) -> Iterator[None]:
+    """Say on which input a sampler failed."""
+    try:
+        yield
+    except SamplerError as error:
+        raise SamplerError(f"{error} (on {what})") from None
+
+
 def _finite(value: float) -> float | str:
     return value if math.isfinite(value) else "inf"
 
 
 def certified_acceptance(rule: Any, pair: Input, n: int) -> np.ndarray | None:
-    """The law of the accepted candidate, n for none, by enumeration; None where it is not certified."""
+    """The law of the accepted candidate, n for none, by enumeration of all paths; None if there are too many.
+
+    Nothing may be missing: an outcome of probability 1e-9 that is taken for impossible would reject a right
+    sampler more often than at the default alpha.
+    """
     if rule is None:
         return None
-    from resispec_verify.evidence import operational_marginals
+    from resispec_verify.evidence.enumeration import Budget, operational_marginals
 
-    marginals = operational_marginals(rule, pair.target[None], pair.draft[None], n)
-    if float(np.asarray(marginals.gap)[0]) > 1e-9:
+    everything = Budget(gap=0.0, until_decided=False)
+    marginals = operational_marginals(rule, pair.target[None], pair.draft[None], n, budget=everything)
+    if float(np.asarray(marginals.gap)[0]) > 0.0 or max(marginals.acceptance_error, default=0.0) > 0.0:
         return None
     accepted = np.asarray(marginals.acceptance, np.float64)[0]
     return np.append(accepted, max(0.0, 1.0 - float(accepted.sum())))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextvars
+import math
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -35,16 +37,24 @@ class Caller:
 
     Attributes
     ----------
+    until : float
+        When the run is to end, by `time.monotonic`; never, unless set.
     notes : list of str
         What was odd, without being the end.
     calls : int
     """
 
     def __init__(self, sampler: Callable[..., Any], limit: float) -> None:
-        self.sampler, self.limit = sampler, limit
+        self.sampler, self.limit, self.until = sampler, limit, math.inf
         self.notes: list[str] = []
         self.calls = 0
         self._started: float | None = None
+        self._process = os.getpid()
+
+    @property
+    def late(self) -> bool:
+        """Whether the time of the run is over."""
+        return time.monotonic() >= self.until
 
     def note(self, text: str) -> None:
         """Remember an oddity, once."""
@@ -57,11 +67,13 @@ class Caller:
         self._started = time.monotonic()
         try:
             with np.errstate(all="ignore"):
-                return self.sampler(*arguments)
+                return _fetched(self.sampler(*arguments))
         except BaseException as error:
             raise SamplerError(f"raised {reason_of(error)}") from None
         finally:
             self._started = None
+            if os.getpid() != self._process:
+                os._exit(1)  # a fork that came out of the sampler must not go on with the run
 
     def run(self, job: Callable[[], T]) -> T:
         """Do a job that makes calls, and give up when one does not return in time.
@@ -97,6 +109,24 @@ class Caller:
             raise value
         return value
 
+    def some(self, draw: Callable[[], T], calls: int) -> list[T]:
+        """The results of so many draws, or of fewer where the time of the run is over; at least one."""
+
+        def job() -> list[T]:
+            found = [draw()]
+            while len(found) < calls and not self.late:
+                found.append(draw())
+            return found
+
+        return self.run(job)
+
+
+def _fetched(result: Any) -> Any:
+    """Tensors of torch on the CPU: what runs on a device ends here, within the time of the call."""
+    if isinstance(result, tuple):
+        return tuple(map(_fetched, result))
+    return result.detach().cpu() if hasattr(result, "detach") else result
+
 
 def tokens_of(
     result: Any, rows: int, vocab: int, *, columns: int | None = None, what: str = "tokens"
@@ -106,7 +136,6 @@ def tokens_of(
     Parameters
     ----------
     result : array-like of integers
-        A torch tensor on any device is taken too.
     vocab : int
         Entries must be in ``[0, vocab)``; with ``columns`` also -1.
 
@@ -116,11 +145,14 @@ def tokens_of(
         Not an array, a wrong shape, no integers, NaN, or an entry out of range.
     """
     try:
-        if hasattr(result, "detach"):
-            result = result.detach().cpu()
         found = np.asarray(result)
     except Exception as error:
         raise SamplerError(f"returned {what} that are no array: {reason_of(error)}") from None
+    if isinstance(result, tuple):
+        raise SamplerError(
+            f"returned a tuple of {len(result)} for {what}; a tuple is (tokens, accepted); tokens alone "
+            "are an array or a list"
+        )
     shape = (rows,) if columns is None else (rows, columns)
     if found.shape != shape:
         raise SamplerError(f"returned {what} of shape {found.shape}, not {shape}")

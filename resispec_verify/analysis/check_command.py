@@ -12,6 +12,9 @@ import numpy as np
 
 __all__ = ["CommandSampler"]
 
+# Characters of one answer; a program that never ends its line must not fill the memory.
+_LONGEST_ANSWER = 1 << 26
+
 
 class CommandSampler:
     """A program as a sampler. It is started at the first call and reads requests until its input ends.
@@ -70,24 +73,13 @@ class CommandSampler:
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(line + "\n")
             process.stdin.flush()
-            answer = process.stdout.readline()
+            answer = process.stdout.readline(_LONGEST_ANSWER)
         if not answer:
             raise RuntimeError(f"the program ended (status {process.wait()}) without an answer")
         try:
             found = json.loads(answer)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ValueError(f"the program's answer is not JSON: {answer[:60]!r}") from None
         if not isinstance(found, dict):
             raise ValueError("the program's answer is not a JSON object")
         return found
-
-    def close(self) -> None:
-        """End the program."""
-        if self.process is not None:
-            self.process.kill()
-            for stream in (self.process.stdin, self.process.stdout):
-                if stream is not None:
-                    with contextlib.suppress(OSError):
-                        stream.close()
-            self.process.wait()
-            self.process = None

@@ -14,6 +14,7 @@ from resispec_verify.analysis.check import CheckResult, CheckSettings
 from resispec_verify.analysis.check_calls import Caller, SamplerError, tokens_of
 from resispec_verify.analysis.check_probes import seed_of
 from resispec_verify.evidence.statistical import detectable, fit_test
+from resispec_verify.rules.checked import reason_of
 
 __all__ = ["check_declared_draft"]
 
@@ -48,7 +49,7 @@ def check_declared_draft(
         _, law = caller.run(lambda: _first(caller.call(rng)))
         test = fit_test(law)
         while test.draws < chosen.draws and result.verdict == "not-rejected":
-            found = caller.run(lambda: [_first(caller.call(rng)) for _ in range(max(64, test.draws // 8))])
+            found = caller.some(lambda: _first(caller.call(rng)), max(64, test.draws // 8))
             if any(not np.allclose(other, law, rtol=1e-4, atol=1e-7) for _, other in found):
                 raise SamplerError(
                     "declared another draft in another call; call it with the same state each time"
@@ -62,7 +63,7 @@ def check_declared_draft(
         return result
     result.draws, result.seconds = test.draws, time.monotonic() - started
     if result.verdict == "not-rejected":
-        result.detectable_tv = detectable(test, alpha, power)["tv"]
+        result.detectable_tv = detectable(test, alpha, power).tv
         return result
     seen = test.counts / test.draws
     order = np.argsort(-np.abs(seen - law), kind="stable")[:8]
@@ -84,11 +85,14 @@ def _first(answer: Any) -> tuple[int, np.ndarray]:
     if not (isinstance(answer, tuple) and len(answer) == 2):
         raise SamplerError("must return a pair: tokens (L,) and the logits (L, V) declared for them")
     tokens, logits = answer
-    if hasattr(logits, "detach"):
-        logits = logits.detach().cpu().double().numpy()
-    logits = np.asarray(logits, np.float64)
-    if logits.ndim != 2 or not len(logits) or np.isnan(logits).any():
-        raise SamplerError(f"declared logits of shape {logits.shape}, not (L, V) of numbers")
+    try:
+        logits = np.asarray(logits.double() if hasattr(logits, "double") else logits, np.float64)
+    except Exception as error:
+        raise SamplerError(f"declared logits that are no array of numbers: {reason_of(error)}") from None
+    if logits.ndim != 2 or not logits.size:
+        raise SamplerError(f"declared logits of shape {logits.shape}, not (L, V)")
+    if np.isnan(logits).any() or not np.isfinite(logits[0].max()):
+        raise SamplerError("declared logits that are NaN, or no distribution: the largest must be finite")
     found = tokens_of(tokens, len(logits), logits.shape[1])
     weights = np.exp(logits[0] - logits[0].max())
     return int(found[0]), weights / weights.sum()

@@ -30,11 +30,11 @@ class Finding:
 
     Attributes
     ----------
-    kind : {"support", "law", "acceptance", "independence"}
+    kind : {"support", "law", "acceptance", "independence", "boundary"}
     reason : str
         One line.
     token : int or None
-        For "support": what was emitted.
+        For "support" and "boundary": what was emitted.
     """
 
     kind: str
@@ -55,7 +55,7 @@ class Probe:
     ----------
     source : source of draws
     budget : int
-        Draws at most.
+        Draws wanted; the last call may give a few more.
     alpha : float
         Error of each test of this probe.
     rows : int or None
@@ -101,8 +101,8 @@ class Probe:
 
     @property
     def wanted(self) -> int:
-        """Draws of the next step: an eighth of what there is."""
-        return max(256, self.fit.draws // 8)
+        """Draws of the next step: an eighth of what there is, up to the budget."""
+        return max(1, min(max(256, self.fit.draws // 8), self.budget - self.fit.draws))
 
     @property
     def cost(self) -> int:
@@ -113,15 +113,21 @@ class Probe:
         """Draw some more, and test."""
         wanted = self.wanted
         rows = self.rows or max(1, min(self.source.most_rows, wanted // 4))
-        calls = max(2, -(-wanted // rows))
-        drawn = caller.run(lambda: [self.source.draw(caller, self.rng, rows) for _ in range(calls)])
+        drawn = caller.some(lambda: self.source.draw(caller, self.rng, rows), -(-wanted // rows))
         index = np.stack([one.index for one in drawn])
         self.fit.update(index.ravel())
         self.look_for_dependence(index)
-        if self.acceptance is not None and all(one.accepted is not None for one in drawn):
-            self.acceptance.update(
-                np.concatenate([one.accepted for one in drawn if one.accepted is not None])
-            )
+        if self.acceptance is not None:
+            self.accepted(caller, [one.accepted for one in drawn])
+
+    def accepted(self, caller: Caller, reported: list[np.ndarray | None]) -> None:
+        """The indices of accepted candidates, where they are reported."""
+        assert self.acceptance is not None
+        known = [one for one in reported if one is not None]
+        if len(known) < len(reported):
+            caller.note("does not report which candidate it accepts: the rule's acceptance was not compared")
+        if known:
+            self.acceptance.update(np.concatenate(known))
 
     def look_for_dependence(self, index: np.ndarray) -> None:
         """Pairs of rows of a call, and of rows of neighbouring calls, all disjoint; ``index`` is (calls,
@@ -148,6 +154,11 @@ class Probe:
         wealth = [test.log_evidence for test in self.swaps]
         return float(np.logaddexp.reduce(wealth)) - math.log(len(wealth))
 
+    @property
+    def dependent(self) -> bool:
+        """Whether independence is rejected, at ``alpha``."""
+        return self.log_dependence >= -math.log(self.alpha)
+
     def finding(self) -> Finding | None:
         """What the draws so far reject, if anything; each test at ``alpha``."""
         threshold = -math.log(self.alpha)
@@ -155,7 +166,7 @@ class Probe:
         if token is not None:
             what = self.source.describe(token)
             return Finding("support", f"{what} is emitted although its target probability is 0", token)
-        if self.log_dependence >= threshold:
+        if self.dependent:
             return Finding("independence", DEPENDENT)
         if self.fit.log_evidence >= threshold:
             return Finding("law", _law_reason(self.source.kind))

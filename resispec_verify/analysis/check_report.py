@@ -10,18 +10,33 @@ __all__ = ["lines"]
 def lines(result: CheckResult) -> list[str]:
     """Reasons, what was seen against what was due, and how sure one may be.
 
-    "Not rejected" is never called exact: the last line says what would have been found.
+    "Not rejected" is never called exact: the last lines say what would have been found.
     """
     found = [f"{reason}." for reason in result.reasons]
     if result.witness is not None:
-        found += _witness(result.witness)
-        found.append(
-            f"A lossless sampler is rejected with probability at most {result.alpha:g} a run "
-            f"({result.tests} tests at {result.alpha_per_test:.1e} each)."
-        )
+        found += [*_witness(result.witness), _error_rate(result)]
     elif result.verdict == "not-rejected":
-        found += _not_rejected(result)
+        found += [*_not_rejected(result), _error_rate(result)]
     return found
+
+
+def _error_rate(result: CheckResult) -> str:
+    kind = None if result.witness is None else result.witness["kind"]
+    if kind == "boundary":
+        return (
+            "No error rate is involved: at such a uniform the sampler always does this, seldom as it comes."
+        )
+    if kind == "support":
+        return "No error rate is involved: a lossless sampler never emits it."
+    whose = (
+        "A sampler with the target's law and this acceptance"
+        if kind == "acceptance"
+        else "A lossless sampler"
+    )
+    return (
+        f"{whose} is rejected with probability at most {result.alpha:g} a run "
+        f"({result.tests} tests at {result.alpha_per_test:.1e} each)."
+    )
 
 
 def _witness(witness: dict) -> list[str]:
@@ -35,6 +50,7 @@ def _witness(witness: dict) -> list[str]:
             for row in witness["differences"]
             if row["seen"] != row["target"]
         ]
+    if witness["kind"] == "law":
         found.append(f"  TV between frequencies and target: {witness['tv_seen']:.4f}")
     if witness["never_emitted"]:
         found.append(f"  never emitted: {', '.join(witness['never_emitted'])}")
@@ -48,28 +64,25 @@ def _law(law: list[float]) -> str:
 def _not_rejected(result: CheckResult) -> list[str]:
     found = []
     if result.stopped == "time":
-        found.append("The time was spent before the draws were.")
-    worst = max(
-        (row for row in result.inputs if row["rows"] is None),
-        key=lambda row: row["detectable_tv"],
-        default=None,
-    )
-    best = min(
-        (row for row in result.inputs if row["rows"] is None),
-        key=lambda row: row["detectable_tv"],
-        default=None,
-    )
-    if worst is not None and best is not None:
-        found.append(
-            f"This is no proof. With probability {result.power:g} a total variation of "
-            f"{best['detectable_tv']:.4f} on {best['input']!r} would have been found, and of "
-            f"{worst['detectable_tv']:.4f} (between {worst['cells']} groups of tokens) on {worst['input']!r}"
-            "; smaller faults, and faults on other inputs, may be there."
-        )
-    else:
-        found.append("This is no proof: no input was tried as far as its law is tested. Give more --seconds.")
+        found.append("The time was spent before the draws were. Give more seconds for the rest.")
+    if result.not_reached:
+        found.append(f"Not reached: {', '.join(result.not_reached)}.")
+    rows = sorted((row for row in result.inputs if row["rows"] is None), key=lambda row: row["detectable_tv"])
+    few = [row["input"] for row in rows if row["detectable_tv"] >= 1.0]
+    if few:
+        found.append(f"Too few draws to exclude anything on {', '.join(map(repr, few))}.")
+        rows = rows[: -len(few)]
+    bounds = [_bound(row) for row in (rows if len(rows) < 2 else (rows[0], rows[-1]))]
     found.append(
-        f"A lossless sampler would have been rejected with probability at most {result.alpha:g} "
-        f"({result.tests} tests at {result.alpha_per_test:.1e} each)."
+        "This is no proof."
+        if not bounds
+        else f"This is no proof. With probability {result.power:g} a total variation of "
+        f"{' and of '.join(bounds)} would have been found; smaller faults, and faults on other inputs, "
+        "may be there."
     )
     return found
+
+
+def _bound(row: dict) -> str:
+    groups = f" between {row['cells']} groups of tokens" if row["cells"] < row["possible"] else ""
+    return f"{row['detectable_tv']:.4f}{groups} on {row['input']!r}"

@@ -5,14 +5,13 @@ What it returns are suspects. The draws that chose them decide nothing; they are
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from resispec_verify.analysis.check_battery import Input
-from resispec_verify.analysis.check_calls import Caller
+from resispec_verify.analysis.check_calls import Caller, SamplerError
 
 __all__ = ["search_pairs"]
 
@@ -27,7 +26,6 @@ def search_pairs(
     caller: Caller,
     source_of: Callable[[Input], Any],
     seed: np.random.SeedSequence,
-    until: float,
     most: int,
     *,
     limit: int,
@@ -37,10 +35,9 @@ def search_pairs(
     Parameters
     ----------
     caller : Caller
+        The search ends when it is late.
     source_of : callable (Input) -> source of draws
     seed : SeedSequence
-    until : float
-        When to stop, by `time.monotonic`.
     most : int
         Pairs returned at most.
     limit : int
@@ -57,7 +54,7 @@ def search_pairs(
     for number in range(GENERATIONS):
         draws = min(DRAWS << number, max(2, limit))
         for target, draft in generation:
-            if time.monotonic() >= until:
+            if caller.late:
                 break
             pair = Input("found by the search", target, draft, 0.25)
             scored.append((_score(caller, source_of(pair), rng, draws), len(scored), pair))
@@ -81,7 +78,11 @@ def _score(caller: Caller, source: Any, rng: np.random.Generator, draws: int) ->
     """Divergence of the frequencies from the target a draw, less what chance gives it; infinite where
     impossible.
     """
-    index = caller.run(lambda: source.draw(caller, rng, draws).index)
+    try:
+        index = caller.run(lambda: source.draw(caller, rng, draws).index)
+    except SamplerError as error:
+        laws = (np.array2string(law, separator=", ") for law in (source.pair.target, source.pair.draft))
+        raise SamplerError(" ".join(f"{error} (on target {{}}, draft {{}})".format(*laws).split())) from None
     counts = np.bincount(index, minlength=len(source.law))
     if (counts[source.law == 0] > 0).any():
         return float("inf")

@@ -35,7 +35,7 @@ class CheckSettings:
     power : float
         With which `detectable_tv` would have been found.
     draws : int
-        Largest number of draws a pair.
+        Draws a pair; a call more or less.
     seconds : float
         The run ends when it has taken this long.
     call_seconds : float
@@ -71,6 +71,10 @@ class CheckSettings:
             raise InputError(f"style must be one of {', '.join(STYLES)}, got {self.style!r}")
         if self.proposal not in PROPOSALS:
             raise InputError(f"proposal must be one of {', '.join(PROPOSALS)}, got {self.proposal!r}")
+        if self.rule is not None:
+            self._check_rule()
+        if self.ragged and self.style != "block":
+            raise InputError("ragged paths are for the style block")
         if not 0 < self.alpha < 1:
             raise InputError(f"alpha must be between 0 and 1, got {self.alpha:g}")
         if not 0 < self.power < 1:
@@ -86,6 +90,22 @@ class CheckSettings:
         if any(rows < 1 for rows in self.batches):
             raise InputError(f"batches must be at least 1, got {self.batches}")
 
+    def _check_rule(self) -> None:
+        """Its acceptance is that of candidates which are drawn as it wants them."""
+        if self.style == "block":
+            raise InputError(
+                "a rule's acceptance is compared in the styles tokens and candidates, not in block"
+            )
+        if self.style == "tokens":
+            return
+        name, wanted = self.rule.name, {"fixed": "top"}.get(self.rule.proposal.name, self.rule.proposal.name)
+        if wanted != self.proposal:
+            remedy = f"give the proposal {wanted}" if wanted in PROPOSALS else "use the style tokens"
+            raise InputError(f"{name} verifies candidates drawn {wanted}, not {self.proposal}; {remedy}")
+        most = self.rule.most_candidates
+        if most is not None and self.candidates > most:
+            raise InputError(f"{name} verifies at most {most} candidates, not {self.candidates}")
+
 
 @dataclass
 class CheckResult:
@@ -100,10 +120,12 @@ class CheckResult:
         Rows that were drawn, in all.
     alpha, alpha_per_test, power : float
     tests : int
-        Among how many tests alpha was split.
+        Among how many tests alpha is split evenly, those of pairs that the search may propose included.
     detectable_tv : float or None
-        Where not rejected: on every input tried, a total variation between the tested cells of this size
-        would have been found with probability `power`. None otherwise.
+        Where not rejected: on every input that was reached, a total variation between the tested cells of
+        this size would have been found with probability `power`. None otherwise.
+    not_reached : list of str
+        Inputs, and the search, for which no time was left: nothing is said about them.
     witness : dict or None
         Where rejected: the input, what was seen, and how to see it again.
     inputs : list of dict
@@ -123,6 +145,7 @@ class CheckResult:
     detectable_tv: float | None = None
     witness: dict[str, Any] | None = None
     inputs: list[dict[str, Any]] = field(default_factory=list)
+    not_reached: list[str] = field(default_factory=list)
     stopped: str = "draws"
     seconds: float = 0.0
 
@@ -135,6 +158,6 @@ class CheckResult:
         """What ``--json`` writes."""
         names = (
             "verdict", "reason", "draws", "alpha", "alpha_per_test", "tests", "power", "detectable_tv",
-            "witness", "stopped", "seed", "seconds", "inputs",
+            "witness", "stopped", "seed", "seconds", "not_reached", "inputs",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}

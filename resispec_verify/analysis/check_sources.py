@@ -5,7 +5,6 @@ An integer is the emitted token, or the number of a sequence of tokens.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,13 +94,15 @@ class TokenSource:
         """Rows of the largest call."""
         return max(1, min(_MOST_ROWS, _CALL_ELEMENTS // len(self.law)))
 
-    def draw(self, caller: Caller, rng: np.random.Generator, rows: int) -> Drawn:
-        """One call."""
+    def draw(
+        self, caller: Caller, rng: np.random.Generator, rows: int, theirs: np.random.Generator | None = None
+    ) -> Drawn:
+        """One call; ``theirs`` is the generator that the sampler gets, where it is not ``rng``."""
         arguments: list[Any] = self._copies.arrays(rows)
         if self.candidates is not None:
             chosen = draw_candidates(rng, self.pair.draft, rows, self.candidates, self.proposal)
             arguments.append(chosen.copy())
-        result = caller.call(*arguments, rng)
+        result = caller.call(*arguments, theirs or rng)
         self._copies.check(caller, rows)
         if self.candidates is not None and not np.array_equal(arguments[2], chosen):
             caller.note("writes into its input candidates")
@@ -114,8 +115,8 @@ class TokenSource:
 
 
 def _drawn(result: Any, rows: int, vocab: int, candidates: int | None) -> Drawn:
-    """Tokens, or tokens with the index of the accepted candidate."""
-    if isinstance(result, tuple) and len(result) == 2:
+    """Tokens, or a tuple of tokens and the index of the accepted candidate; no other tuple."""
+    if isinstance(result, tuple) and len(result) == 2 and not any(map(np.isscalar, result)):
         tokens, accepted = result
         most = vocab if candidates is None else candidates
         return Drawn(tokens_of(tokens, rows, vocab), tokens_of(accepted, rows, most + 1, what="accepted"))
@@ -143,9 +144,14 @@ class MixedSource:
 
     kind = "token"
 
-    def __init__(self, name: str, first: Input, second: Input, sources: Sequence[TokenSource]) -> None:
-        self.name, self.pairs, self.sources = name, (first, second), sources
-        self.law = np.concatenate([first.target, second.target]) / 2
+    def __init__(self, first: TokenSource, second: TokenSource) -> None:
+        self.name = f"rows of {first.name} and {second.name}"
+        self.pairs, self.proposal = (first.pair, second.pair), first.proposal
+        # As many candidates as both drafts can give.
+        self.candidates = min(
+            (s.candidates for s in (first, second) if s.candidates is not None), default=None
+        )
+        self.law = np.concatenate([first.law, second.law]) / 2
 
     def fit(self) -> FitTest:
         """Both laws; which of them a row has is a fair coin of ours."""
@@ -154,7 +160,7 @@ class MixedSource:
     @property
     def most_rows(self) -> int:
         """Rows of the largest call."""
-        return min(1024, min(source.most_rows for source in self.sources))
+        return 1024
 
     def draw(self, caller: Caller, rng: np.random.Generator, rows: int) -> Drawn:
         """One call."""
@@ -162,13 +168,12 @@ class MixedSource:
         target = np.stack([pair.target for pair in self.pairs])[which]
         draft = np.stack([pair.draft for pair in self.pairs])[which]
         arguments: list[Any] = [target.copy(), draft.copy()]
-        first = self.sources[0]
-        if first.candidates is not None:
-            both = [draw_candidates(rng, p.draft, rows, first.candidates, first.proposal) for p in self.pairs]
+        if self.candidates is not None:
+            both = [draw_candidates(rng, p.draft, rows, self.candidates, self.proposal) for p in self.pairs]
             arguments.append(np.where((which == 0)[:, None], *both))
         result = caller.call(*arguments, rng)
         vocab = len(self.pairs[0].target)
-        tokens = _drawn(result, rows, vocab, first.candidates).index
+        tokens = _drawn(result, rows, vocab, self.candidates).index
         return Drawn(which * vocab + tokens)
 
     def describe(self, token: int) -> str:
@@ -207,15 +212,17 @@ class BlockSource:
                 Grouping.of(f"tokens {i + 1} and {i + 2}", token[i] * v + token[i + 1], self.law)
                 for i in range(n - 1)
             ]
-        return FitTest(self.law, [grouping for grouping in found if grouping.cells > 1])
+        return FitTest(self.law, [found[0], *(grouping for grouping in found[1:] if grouping.cells > 1)])
 
     @property
     def most_rows(self) -> int:
         """Rows of the largest call."""
         return max(1, min(_MOST_ROWS, _CALL_ELEMENTS // (self.vocab * (self.length + 1))))
 
-    def draw(self, caller: Caller, rng: np.random.Generator, rows: int) -> Drawn:
-        """One call."""
+    def draw(
+        self, caller: Caller, rng: np.random.Generator, rows: int, theirs: np.random.Generator | None = None
+    ) -> Drawn:
+        """One call; ``theirs`` is the generator that the sampler gets, where it is not ``rng``."""
         L, V = self.length, self.vocab
         path = np.zeros((rows, L), dtype=np.int64)
         before = np.zeros(rows, dtype=np.int64)
@@ -226,12 +233,12 @@ class BlockSource:
         targets[:, L] = self.chain.target[L][before]
         if self.ragged:
             _cut(rng, path, targets, drafts)
-        given = [targets.copy(), drafts.copy(), path.copy()]
-        result = caller.call(*given, rng)
-        for name, mine, theirs in zip(
+        given: list[Any] = [targets.copy(), drafts.copy(), path.copy()]
+        result = caller.call(*given, theirs or rng)
+        for name, mine, held in zip(
             ("targets", "drafts", "path"), (targets, drafts, path), given, strict=True
         ):
-            if not np.array_equal(mine, theirs):
+            if not np.array_equal(mine, held):
                 caller.note(f"writes into its input {name}")
         emitted = tokens_of(result, rows, V, columns=L + 1)
         return Drawn(self._completed(rng, emitted, path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any, Literal
 
 from resispec_verify.cli.output import (
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check"]
 
+PROGRAM = "resispec-verify"
 COLOURS = {"rejected": "bold red", "error": "bold red", "not-rejected": "yellow"}
 
 
@@ -98,35 +100,26 @@ def check(
     json
         Write the report here ("-": standard output).
     """
-    from resispec_verify.analysis.check import CheckSettings, check_sampler
-    from resispec_verify.analysis.check_settings import DRAWS
-    from resispec_verify.cli.user_samplers import load_sampler
+    from resispec_verify.analysis.check_settings import DRAWS, CheckSettings
+    from resispec_verify.cli.check_apart import Job, run_apart
 
     check_writable(json, inputs=files_read(logits or []))
     settings = CheckSettings(
-        style=style, candidates=candidates, proposal=proposal, rule=_rule(rule, candidates), ragged=ragged,
-        alpha=alpha, power=power, draws=DRAWS if draws is None else draws, seconds=seconds,
-        call_seconds=call_seconds, search=not no_search, boundary=not no_boundary, seed=seed,
+        style=style, candidates=candidates, proposal=proposal, ragged=ragged, alpha=alpha, power=power,
+        draws=DRAWS if draws is None else draws, seconds=seconds, call_seconds=call_seconds,
+        search=not no_search, boundary=not no_boundary, seed=seed,
     )  # fmt: skip
     inputs = _inputs(settings, input, target, draft, logits, positions, temperature)
-    found = load_sampler(sampler, style)
-    try:
-        result = check_sampler(found, settings, inputs=inputs)
-    finally:
-        if hasattr(found, "close") and sampler.startswith("cmd:"):
-            found.close()  # type: ignore[attr-defined]
+    result = run_apart(Job(sampler, settings, rule, inputs))
     record = {"sampler": sampler, "style": style, **result.result()}
     write_json(json, {"schema": 1, "command": "check", "results": [record]})
-    _print(sampler, result, settings, table_console(json))
+    again = {
+        "--rule": rule, "--ragged": ragged, "--input": input, "--target": target, "--draft": draft,
+        "--logits": logits, "--positions": positions, "--temperature": temperature, "--draws": draws,
+        "--no-search": no_search, "--no-boundary": no_boundary,
+    }  # fmt: skip
+    _print(sampler, result, _again(sampler, result, settings, again), table_console(json))
     return 0 if result.verdict == "not-rejected" else 1
-
-
-def _rule(name: str | None, candidates: int) -> Any:
-    if name is None:
-        return None
-    from resispec_verify.cli.user_rules import choose_rules
-
-    return choose_rules([name], candidates)[0]
 
 
 def _inputs(
@@ -186,37 +179,39 @@ def _of_dumps(paths: list[Any], positions: str, temperature: float | None) -> li
     return found
 
 
-def _print(sampler: str, result: CheckResult, settings: CheckSettings, console: Any) -> None:
-    name = printable(sampler)
-    console.print(f"{name}: ", end="", markup=False)
-    console.print(result.verdict.replace("-", " "), style=COLOURS[result.verdict], end="")
-    console.print(f" ({result.draws} draws, {result.seconds:.1f} s, stopped: {result.stopped})", markup=False)
-    print_lines(console, report_lines(result))
-    if result.verdict == "rejected" and result.witness:
-        print_lines(console, [f"Again: resispec-verify check {sampler} {_again(result, settings)}"])
-
-
-def report_lines(result: CheckResult) -> list[str]:
-    """What was found, in lines for people."""
+def _print(sampler: str, result: CheckResult, again: str, console: Any) -> None:
     from resispec_verify.analysis.check_report import lines
 
-    return [printable_line(line) for line in lines(result)]
+    console.print(f"{printable(sampler)}: ", end="", markup=False)
+    console.print(result.verdict.replace("-", " "), style=COLOURS[result.verdict], end="")
+    console.print(f" ({result.draws} draws, {result.seconds:.1f} s, stopped: {result.stopped})", markup=False)
+    print_lines(console, [_printable(line) for line in lines(result)])
+    if result.verdict == "rejected":
+        print_lines(console, [_printable(again)])
 
 
-def printable_line(text: str) -> str:
+def _printable(text: str) -> str:
     """On one line of a terminal, whatever a sampler's message holds."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def _again(result: CheckResult, settings: CheckSettings) -> str:
-    """Options that lead to the same draws."""
+def _again(sampler: str, result: CheckResult, settings: CheckSettings, given: dict[str, Any]) -> str:
+    """A command that leads to the same draws: on the pair that was rejected alone, where it is small."""
     witness = result.witness or {}
-    words = [] if settings.style == "tokens" else [f"--style {settings.style}"]
-    if settings.style == "candidates":
-        words.append(f"--candidates {settings.candidates} --proposal {settings.proposal}")
     if "target" in witness:
-        laws = {name: ",".join(repr(value) for value in witness[name]) for name in ("target", "draft")}
-        words.append(f"--target {laws['target']} --draft {laws['draft']}")
-    elif settings.style != "block" and witness["input"] in ("wide", "very-wide"):
-        words.append(f"--input {witness['input']}")
-    return " ".join([*words, f"--seed {settings.seed}"])
+        given = {name: value for name, value in given.items() if name in ("--rule", "--no-boundary")}
+        given |= {f"--{law}": ",".join(map(repr, witness[law])) for law in ("target", "draft")}
+    given |= {
+        f"--{name.replace('_', '-')}": getattr(settings, name)
+        for name, default in (("style", "tokens"), ("candidates", 2), ("proposal", "iid"), ("alpha", 1e-9))
+        if getattr(settings, name) != default
+    }
+    words = [PROGRAM, "check", sampler]
+    for name, value in given.items():
+        if value is True:
+            words.append(name)
+        elif isinstance(value, list):
+            words += [word for one in value for word in (name, str(one))]
+        elif value is not None and value is not False:
+            words += [name, str(value)]
+    return f"Again: {shlex.join([*words, '--seed', str(settings.seed)])}"

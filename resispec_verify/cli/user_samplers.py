@@ -36,6 +36,10 @@ def load_sampler(name: str, style: str) -> Callable[..., Any]:
             f"{name}: say which callable, as in module:callable, path/to/file.py:callable or cmd:PROGRAM"
         )
     is_file = where.endswith(".py") or os.sep in where
+    if is_file:
+        sys.path.insert(
+            0, str(Path(where).resolve().parent)
+        )  # for what lies beside it, as `python FILE` does
     module = _execute(Path(where), name) if is_file else _imported(where, name)
     return _callable(module, attribute, name)
 
@@ -72,21 +76,30 @@ def _modules() -> list[str]:
 def _callable(module: types.ModuleType, attribute: str, where: str) -> Callable[..., Any]:
     found: Any = module
     for part in attribute.split("."):
-        names = [name for name, value in vars(found).items() if not name.startswith("_") and callable(value)]
-        if not hasattr(found, part):
-            raise InputError(f"{where}: there is no {part!r}{_nearest(part, names)}")
+        if part not in dir(found):
+            raise InputError(f"{where}: there is no {part!r}{_nearest(part, _callables(found))}")
         found = getattr(found, part)
+    if isinstance(found, type):
+        raise InputError(
+            f"{where}: {attribute!r} is a class; name a function, or an instance that can be called"
+        )
     if not callable(found):
-        names = [name for name, value in vars(module).items() if not name.startswith("_") and callable(value)]
         raise InputError(
             f"{where}: {attribute!r} is not callable, it is of type {type(found).__name__}"
-            f"{_nearest(attribute, names)}"
+            f"{_nearest(attribute, _callables(module))}"
         )
     return found
 
 
+def _callables(found: Any) -> list[str]:
+    """Public names that could be samplers."""
+    return [
+        name for name, value in getattr(found, "__dict__", {}).items() if name[:1] != "_" and callable(value)
+    ]
+
+
 def _nearest(name: str, names: list[str]) -> str:
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    near = difflib.get_close_matches(name, names, n=1)
     if near:
         return f"; did you mean {near[0]!r}?"
     shown = ", ".join(names[:6])

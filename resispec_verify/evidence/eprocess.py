@@ -157,7 +157,9 @@ def detectable_tv(draws: int, cells: int, bets: int, alpha: float, power: float)
 
     ``TV(m, p) >= sqrt(T / (2 n)) + sqrt(log(1 / (1 - power)) / (2 n))``
 
-    is found with at least that power. An upper bound: smaller faults are often found.
+    is found with at least that power. An upper bound: smaller faults are often found. Where one cell, a
+    single token, has all the probability, all that can be wrong is mass ``TV`` on impossible tokens; one draw
+    of those is enough, and it is missed with probability ``(1 - TV)^n``.
 
     Returns
     -------
@@ -166,6 +168,8 @@ def detectable_tv(draws: int, cells: int, bets: int, alpha: float, power: float)
     """
     if draws == 0:
         return 1.0
+    if cells == 1:
+        return -math.expm1(math.log1p(-power) / draws)
     threshold = -math.log(alpha) + math.log(bets) + regret(draws, cells)
     luck = -math.log1p(-power)
     return min(1.0, (math.sqrt(threshold) + math.sqrt(luck)) / math.sqrt(2.0 * draws))

@@ -7,7 +7,7 @@ only and are fixed before the first draw.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,7 +37,7 @@ def groupings(target: np.ndarray, draft: np.ndarray | None = None) -> tuple[Grou
     law = np.asarray(target, np.float64) / np.sum(target, dtype=np.float64)
     found = [Grouping.of("tokens", np.arange(len(law)), law)]
     if found[0].cells <= SMALL:
-        return tuple(found)
+        return (found[0],)
     by_target = _bands(law, law)
     top = np.argsort(-law, kind="stable")[:TOP]
     mixed = BANDS * 2 + by_target
@@ -48,7 +48,8 @@ def groupings(target: np.ndarray, draft: np.ndarray | None = None) -> tuple[Grou
         with np.errstate(divide="ignore"):
             ratio = np.where(draft > 0, law / np.where(draft > 0, draft, 1.0), np.inf)
         found.append(Grouping.of("bands of target over draft", _bands(ratio, law), law))
-    return tuple(grouping for grouping in found if grouping.cells > 1)
+    # A single group of several tokens shows nothing, and nothing must be claimed about it.
+    return (found[0], *(grouping for grouping in found[1:] if grouping.cells > 1))
 
 
 def _bands(value: np.ndarray, law: np.ndarray) -> np.ndarray:
@@ -78,8 +79,14 @@ def swap_test(law: np.ndarray) -> SwapTest:
     return SwapTest(cell)
 
 
-class Detectable(dict[str, Any]):
-    """`tv` between the cells of the grouping named `grouping`, and `tv_tokens` between single tokens."""
+class Detectable(NamedTuple):
+    """A total variation ``tv`` between the ``cells`` groups of tokens in which it is smallest, and the same
+    between single tokens, ``tv_tokens``.
+    """
+
+    tv: float
+    cells: int
+    tv_tokens: float
 
 
 def detectable(test: FitTest, alpha: float, power: float) -> Detectable:
@@ -88,16 +95,12 @@ def detectable(test: FitTest, alpha: float, power: float) -> Detectable:
     Returns
     -------
     Detectable
-        The best over groupings, with the grouping and its number of cells: the bound is on the difference
-        between *cells*. And the same for single tokens, which is 1 where there are too few draws to exclude
-        anything.
+        The best over groupings: the bound is on the difference between *cells*. For single tokens (the first
+        grouping) it is 1 where there are too few draws to exclude anything.
     """
     bounds = [
-        (detectable_tv(test.draws, grouping.cells, test.bets, alpha, power), grouping)
+        (detectable_tv(test.draws, grouping.cells, test.bets, alpha, power), grouping.cells)
         for grouping in test.groupings
     ]
-    if not bounds:  # one token only: whatever is drawn is right
-        return Detectable(tv=0.0, grouping="tokens", cells=1, tv_tokens=0.0)
-    best, grouping = min(bounds, key=lambda bound: bound[0])
-    single = next((tv for tv, g in bounds if g.name == "tokens"), 1.0)
-    return Detectable(tv=best, grouping=grouping.name, cells=grouping.cells, tv_tokens=single)
+    tv, cells = min(bounds)
+    return Detectable(tv, cells, bounds[0][0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from resispec_verify.distributions import pair_from_probabilities
 
 __all__ = ["assert_draft_as_declared", "assert_lossless"]
 
+# Said anyway, or without influence on the draws that were rejected.
+_NOT_REPEATED = ("draws", "seed", "search", "seconds", "call_seconds", "power")
 #: Results of the assertions that passed, for the summary of the pytest plugin.
 passed: list[tuple[str, CheckResult]] = []
 
@@ -115,7 +118,6 @@ def _failure(name: str, result: CheckResult, settings: CheckSettings, pairs: Any
 
 def _again(name: str, result: CheckResult, settings: CheckSettings, pairs: Any) -> str:
     witness = result.witness or {}
-    defaults = CheckSettings()
     words = []
     if "target" in witness:
         words.append(f"pairs=[({witness['target']!r}, {witness['draft']!r})]")
@@ -124,8 +126,8 @@ def _again(name: str, result: CheckResult, settings: CheckSettings, pairs: Any) 
     elif pairs is not None:
         words.append("pairs=...")
     words += [
-        f"{key}={getattr(settings, key)!r}"
-        for key in ("style", "candidates", "proposal", "ragged", "alpha")
-        if getattr(settings, key) != getattr(defaults, key)
+        f"{field.name}={getattr(settings, field.name)!r}"
+        for field in dataclasses.fields(settings)
+        if field.name not in _NOT_REPEATED and getattr(settings, field.name) != field.default
     ]
     return f"assert_lossless({', '.join([name, *words])}, draws={settings.draws}, seed={settings.seed})"

@@ -51,6 +51,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             if result.detectable_tv is None
             else f", a TV of {result.detectable_tv:.4f} would have been found"
         )
+        if result.not_reached:
+            bound += f", not reached: {', '.join(result.not_reached)}"
         terminalreporter.write_line(
             f"{name}: {result.draws} draws{bound} (power {result.power:g}); a lossless sampler fails with "
             f"probability at most {result.alpha:g}"

@@ -104,8 +104,33 @@ def test_what_is_not_rejected_says_what_would_have_been_found():
 
 
 def test_the_time_ends_a_run():
-    result = check_sampler(good, CheckSettings(seconds=0.5))
+    settings = CheckSettings(seconds=0.5, draws=1 << 40, boundary=False, batches=())
+    result = check_sampler(good, settings, inputs=BASE)
     assert (result.verdict, result.stopped) == ("not-rejected", "time")
+
+
+def test_nothing_is_claimed_about_inputs_that_were_not_reached():
+    from resispec_verify.analysis.check_report import lines
+
+    def slow(target, draft, rng):
+        time.sleep(0.3 if len(target[0]) == 4 else 0.0)
+        return good(target, draft, rng)
+
+    settings = CheckSettings(seconds=0.7, draws=600, batches=(), boundary=False, search=False)
+    names = ("base", "v4", "equal", "zeros")
+    result = check_sampler(slow, settings, inputs=[named(name) for name in names])
+    reached = {row["input"]: row["detectable_tv"] for row in result.inputs}
+    assert result.not_reached
+    assert not set(result.not_reached) & set(reached)
+    assert set(names) <= set(result.not_reached) | set(reached)
+    assert result.detectable_tv == max(reached.values()) < 1.0
+    assert any(line.startswith("Not reached: ") for line in lines(result))
+
+
+def test_a_run_that_reached_nothing_is_an_error():
+    result = check_sampler(good, CheckSettings(seconds=1e-6), inputs=BASE)
+    assert (result.verdict, result.detectable_tv) == ("error", None)
+    assert "no input was reached" in result.reason
 
 
 def test_a_run_can_be_repeated():
@@ -207,31 +232,31 @@ def check(*words):
 
 
 @pytest.mark.parametrize("form", ["samplers_of_mine:{}", "samplers_of_mine.py:{}"])
-def test_exit_status_and_report(module, form, capsys):
+def test_exit_status_and_report(module, form, capfd):
     assert check(form.format("good"), *FEW) == 0
-    out, err = capsys.readouterr()
+    out, err = capfd.readouterr()
     assert "not rejected" in out
     assert "no proof" in out
     assert "exact" not in out
     assert "a sampler may print" not in out
     assert "a sampler may print" in err
     assert check(form.format("greedy"), *FEW) == 1
-    out = capsys.readouterr().out
+    out = capfd.readouterr().out
     assert "rejected" in out
     assert "never emitted: token 1, token 2" in out
     assert "Again: resispec-verify check" in out
 
 
-def test_json_on_standard_output_is_nothing_but_json(module, capsys):
+def test_json_on_standard_output_is_nothing_but_json(module, capfd):
     assert check("samplers_of_mine:good", *FEW, "--json", "-") == 0
-    report = json.loads(capsys.readouterr().out)
+    report = json.loads(capfd.readouterr().out)
     (result,) = report["results"]
     assert (report["schema"], report["command"], result["verdict"]) == (1, "check", "not-rejected")
 
 
-def test_the_line_that_repeats_a_rejection_does(module, capsys):
+def test_the_line_that_repeats_a_rejection_does(module, capfd):
     assert check("samplers_of_mine:greedy", *FEW) == 1
-    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Again: "))
+    line = next(line for line in capfd.readouterr().out.splitlines() if line.startswith("Again: "))
     words = line.removeprefix("Again: resispec-verify ").split()
     assert main([*words, "--draws", "600", "--no-search"]) == 1
 
@@ -249,9 +274,9 @@ def test_the_line_that_repeats_a_rejection_does(module, capsys):
         ("cmd:no-such-program-at-all", ["no program"]),
     ],
 )
-def test_a_name_that_leads_nowhere_is_bad_input(module, name, words, capsys):
+def test_a_name_that_leads_nowhere_is_bad_input(module, name, words, capfd):
     assert check(name, *FEW) == 2
-    err = capsys.readouterr().err
+    err = capfd.readouterr().err
     assert err.count("\n") == 1
     assert all(word in err for word in words)
 
@@ -266,9 +291,9 @@ def test_a_name_that_leads_nowhere_is_bad_input(module, name, words, capsys):
         ["--positions", "0:1"],
     ],
 )
-def test_options_that_make_no_sense_are_bad_input(module, options, capsys):
+def test_options_that_make_no_sense_are_bad_input(module, options, capfd):
     assert check("samplers_of_mine:good", *options) == 2
-    assert capsys.readouterr().err.startswith("resispec-verify: error: ")
+    assert capfd.readouterr().err.startswith("resispec-verify: error: ")
 
 
 def test_a_pair_by_hand(module):
@@ -303,15 +328,15 @@ for line in sys.stdin:
         ("hangs", 1, "did not return within 2 s"),
     ],
 )
-def test_a_program_in_another_process(tmp_path, how, status, said, capsys):
+def test_a_program_in_another_process(tmp_path, how, status, said, capfd):
     (tmp_path / "program.py").write_text(PROGRAM)
     command = f"cmd:{sys.executable} {tmp_path / 'program.py'} {how}"
     options = ["--input", "base", "--draws", "3000", "--no-search", "--call-seconds", "2"]
     assert check(command, *options) == status
-    assert said in capsys.readouterr().out
+    assert said in capfd.readouterr().out
 
 
-def test_positions_of_a_dump(module, capsys):
+def test_positions_of_a_dump(module, capfd):
     from pathlib import Path
 
     example = Path(__file__).parents[2] / "examples" / "smollm2-skip6-N8-fp16.pt"
@@ -327,7 +352,7 @@ def test_positions_of_a_dump(module, capsys):
         "base",
     ]
     assert check("samplers_of_mine:good", *options, "--seconds", "20", "--json", "-") == 0
-    names = {row["input"] for row in json.loads(capsys.readouterr().out)["results"][0]["inputs"]}
+    names = {row["input"] for row in json.loads(capfd.readouterr().out)["results"][0]["inputs"]}
     assert any(name.endswith("position 0") for name in names)
 
 
@@ -373,27 +398,276 @@ def spawning(target, draft, rng):
     return np.asarray([child.choice(len(p), p=p) for p in target])
 
 
-def test_an_accepted_index_beyond_the_rule_is_an_error(tmp_path, capsys):
+def test_an_accepted_index_beyond_the_rule_is_an_error(tmp_path, capfd):
     arguments = [f"{__file__}:accepted_beyond", "--rule", "specinfer", "--input", "base", "--draws", "500"]
     assert main(["check", *arguments, "--no-search"]) == 1
-    shown = capsys.readouterr()
+    shown = capfd.readouterr()
     assert "accepted" in shown.out
     assert "Traceback" not in shown.out + shown.err
 
 
-def test_a_sampler_may_spawn(capsys):
+def test_a_sampler_may_spawn(capfd):
     arguments = [f"{__file__}:spawning", "--input", "base", "--draws", "300", "--no-search"]
     assert main(["check", *arguments]) == 0
-    assert "This is no proof" in capsys.readouterr().out
+    assert "This is no proof" in capfd.readouterr().out
 
 
-def test_a_run_without_time_says_that_it_is_no_proof(capsys):
-    arguments = [f"{__file__}:spawning", "--input", "base", "--seconds", "0.001", "--no-search"]
-    assert main(["check", *arguments]) == 0
-    assert "This is no proof" in capsys.readouterr().out
-
-
-def test_a_name_is_no_emoji(tmp_path, capsys):
+def test_a_name_is_no_emoji(tmp_path, capfd):
     (tmp_path / "s.py").write_text("def loop(target, draft, rng):\n    return target.argmax(axis=-1)\n")
     assert main(["check", f"{tmp_path}/s.py:loop", "--input", "base", "--draws", "300", "--no-search"]) == 1
-    assert "s.py:loop" in capsys.readouterr().out
+    assert "s.py:loop" in capfd.readouterr().out
+
+
+# What the error rate covers
+
+
+@pytest.mark.parametrize("rule", [None, "specinfer"])
+def test_alpha_is_split_over_all_tests_that_can_reject(monkeypatch, rule):
+    # Every test of the run, those of the pairs of the search included, is counted: no more than `tests` of
+    # them can reject, each at no more than alpha / tests.
+    from resispec_verify.analysis import check as module
+    from resispec_verify.rules import make_rule
+
+    made = []
+
+    class Counted(module.Probe):
+        def step(self, caller):
+            made.append(self)
+            super().step(caller)
+
+    monkeypatch.setattr(module, "Probe", Counted)
+    monkeypatch.setattr("resispec_verify.analysis.check_search.STARTS", 4)
+    settings = CheckSettings(
+        draws=300, batches=(1, 8), boundary=False, style="candidates", rule=rule and make_rule(rule)
+    )
+
+    def sampler(target, draft, candidates, rng):
+        return good(target, draft, rng), np.full(len(target), candidates.shape[1])
+
+    result = check_sampler(sampler, CheckSettings(**{**vars(settings), "rule": None}), inputs=BASE)
+    assert result.verdict == "not-rejected"
+    distinct = {id(probe): probe for probe in made}.values()
+    assert sum(probe.source.name == "found by the search" for probe in distinct) == module.SEARCHED
+    assert sum(probe.tests for probe in distinct) == result.tests
+    assert {probe.alpha for probe in distinct} == {result.alpha_per_test}
+    assert result.alpha_per_test * result.tests <= result.alpha * (1 + 2**-50)
+    with_rule = module._Run(sampler, settings, BASE)
+    most = 2 + (rule is not None)
+    assert with_rule.tests == 2 * len(with_rule.small) + most * (1 + module.SEARCHED)
+
+
+def test_what_no_uniform_between_the_ends_shows_has_no_error_rate():
+    from resispec_verify.analysis.check_report import lines
+
+    def at_zero(target, draft, rng):
+        return np.where(rng.random(len(target)) == 0.0, 0, good(target, draft, rng))
+
+    zeros = [Input("none at 0", np.array([0.0, 0.5, 0.5]), np.array([0.5, 0.25, 0.25]))]
+    result = check_sampler(at_zero, QUICK, inputs=zeros)
+    assert (result.verdict, result.witness["kind"], result.witness["tv_seen"]) == (
+        "rejected",
+        "boundary",
+        None,
+    )
+    text = "\n".join(lines(result))
+    assert "No error rate is involved" in text
+    assert "probability at most" not in text
+    assert "TV" not in text
+    # The same at a uniform in four is an ordinary fault, and no odd uniform is blamed for it.
+    often = check_sampler(
+        lambda p, q, rng: np.where(rng.random(len(p)) < 0.25, 0, good(p, q, rng)), QUICK, inputs=zeros
+    )
+    assert often.witness["kind"] == "support"
+    assert not any("uniform" in line for line in lines(often))
+
+
+def test_blocks_are_tried_at_the_ends_of_the_uniforms_too():
+    from resispec_verify.analysis.check_battery import chains
+
+    def at_zero(targets, drafts, path, rng):
+        tokens = np.array([[rng.choice(targets.shape[-1], p=row[0])] for row in targets])
+        zero = rng.random(len(path)) == 0.0
+        rest = np.full((len(path), path.shape[1]), -1)
+        return np.concatenate([np.where(zero[:, None], path[:, :1], tokens), rest], axis=1)
+
+    settings = CheckSettings(style="block", draws=600, batches=())
+    result = check_sampler(at_zero, settings, inputs=[chains()[1]])
+    assert (result.verdict, result.witness["kind"]) == ("rejected", "boundary")
+
+
+def test_a_law_of_one_token_is_no_statement_about_groups():
+    from resispec_verify.analysis.check_report import lines
+
+    law = np.eye(40)[3]
+    result = check_sampler(good, QUICK, inputs=[Input("certain", law, np.full(40, 1 / 40))])
+    # Mass m elsewhere is missed by n draws with probability (1 - m)^n.
+    draws = next(row["draws"] for row in result.inputs if row["rows"] is None)
+    assert (1 - result.detectable_tv) ** draws == pytest.approx(1 - result.power)
+    assert not any("groups" in line for line in lines(result))
+
+
+def test_one_group_of_many_tokens_claims_nothing():
+    from resispec_verify.evidence.statistical import detectable, fit_test
+
+    uniform = fit_test(np.full(4096, 1 / 4096))
+    uniform.update(np.arange(4096))
+    assert detectable(uniform, 1e-9, 0.99).cells > 1
+
+
+def test_a_rule_that_cannot_be_compared_is_said():
+    from resispec_verify.rules import make_rule
+
+    settings = CheckSettings(draws=600, search=False, batches=(), rule=make_rule("specinfer"))
+    result = check_sampler(good, settings, inputs=BASE)
+    assert result.verdict == "not-rejected"
+    assert "the rule's acceptance was not compared" in result.reason
+    with pytest.raises(InputError, match="drawn without-replacement, not iid"):
+        CheckSettings(style="candidates", rule=make_rule("sequoia"))
+    with pytest.raises(InputError, match="at most 1 candidates"):
+        CheckSettings(style="candidates", rule=make_rule("speculative"))
+    with pytest.raises(InputError, match="not in block"):
+        CheckSettings(style="block", rule=make_rule("speculative"))
+
+
+def test_an_acceptance_of_which_a_part_is_missing_is_not_compared(monkeypatch):
+    # An outcome of probability 1e-10 taken for impossible would reject at far more than 1e-9 in a run of 1e6.
+    from resispec_verify.analysis.check import certified_acceptance
+    from resispec_verify.evidence import enumeration
+    from resispec_verify.rules import make_rule
+
+    rule, pair = make_rule("specinfer"), BASE[0]
+    law = certified_acceptance(rule, pair, 2)
+    assert law.sum() == pytest.approx(1.0)
+    whole = enumeration.operational_marginals
+
+    def partly(*arguments, **options):
+        found = whole(*arguments, **options)
+        found.unexpanded[..., -1] += 1e-10
+        return found
+
+    monkeypatch.setattr(enumeration, "operational_marginals", partly)
+    assert certified_acceptance(rule, pair, 2) is None
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_a_tuple_is_tokens_and_accepted(rows):
+    # Two tokens in a tuple are not tokens and accepted, whatever the number of rows.
+    from resispec_verify.analysis.check_sources import _drawn
+
+    with pytest.raises(SamplerError, match="a tuple is"):
+        _drawn(tuple([0] * rows), rows, 3, 2)
+    assert _drawn([0] * rows, rows, 3, 2).accepted is None
+    assert _drawn(([0] * rows, [1] * rows), rows, 3, 2).accepted.tolist() == [1] * rows
+
+
+def test_boundary_and_steps_end_with_the_time():
+    def slow(target, draft, rng):
+        time.sleep(0.05)
+        return good(target, draft, rng)
+
+    started = time.monotonic()
+    check_sampler(slow, CheckSettings(seconds=0.5, batches=(1,)))
+    assert time.monotonic() - started < 25  # 112 calls on each of nine inputs would take 50 s
+
+
+# A process of its own
+
+ROGUES = """
+import ctypes, os, signal, sys, time
+from samplers_of_mine import good
+
+calls = 0
+
+def leaves(target, draft, rng):
+    os._exit(0)
+
+def leaves_later(target, draft, rng):
+    global calls
+    calls += 1
+    return os._exit(0) if calls > 9 else good(target, draft, rng)
+
+def crashes(target, draft, rng):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def writes(target, draft, rng):
+    os.write(1, b"from C\\n")
+    return good(target, draft, rng)
+
+def forks(target, draft, rng):
+    global calls
+    calls += 1
+    if calls == 3 and os.fork() == 0:
+        sys.exit(0)
+    return good(target, draft, rng)
+
+class Made:
+    def __call__(self, target, draft, rng):
+        return good(target, draft, rng)
+"""
+
+
+@pytest.fixture
+def rogues(module, tmp_path):
+    (tmp_path / "rogues.py").write_text(ROGUES.replace("\\\\", "\\"))
+    return "rogues.py"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("leaves", "ended its process (status 0)"),
+        ("leaves_later", "ended its process (status 0)"),
+        ("crashes", "ended its process (SIGSEGV)"),
+    ],
+)
+def test_a_sampler_that_ends_its_process_is_an_error(rogues, name, said, capfd):
+    assert check(f"{rogues}:{name}", *FEW) == 1
+    shown = capfd.readouterr()
+    assert "error" in shown.out
+    assert said in shown.out
+    assert "Traceback" not in shown.err
+
+
+def test_what_is_written_to_file_descriptor_1_does_not_reach_the_report(rogues, capfd):
+    assert check(f"{rogues}:writes", *FEW, "--json", "-") == 0
+    shown = capfd.readouterr()
+    assert json.loads(shown.out)["results"][0]["verdict"] == "not-rejected"
+    assert "from C" in shown.err
+
+
+def test_a_fork_that_comes_out_of_the_sampler_does_not_report(rogues, capfd):
+    assert check(f"{rogues}:forks", *FEW) == 0
+
+
+def test_a_module_that_ends_the_process_is_bad_input(module, tmp_path, capfd):
+    (tmp_path / "ends.py").write_text("import os\nos._exit(0)\n")
+    assert check("ends:f", *FEW) == 2
+    assert "while it was loaded" in capfd.readouterr().err
+
+
+def test_a_class_is_not_a_sampler(rogues, capfd):
+    assert check(f"{rogues}:Made", *FEW) == 2
+    assert "is a class" in capfd.readouterr().err
+
+
+def test_a_sampler_that_lets_no_other_thread_run_is_ended(module, tmp_path, monkeypatch, capfd):
+    from resispec_verify.cli import check_apart
+
+    monkeypatch.setattr(check_apart, "_GRACE", 2.0)
+    (tmp_path / "stuck.py").write_text(
+        "import ctypes\ndef f(target, draft, rng):\n    ctypes.PyDLL(None).sleep(1000)\n"
+    )
+    assert check("stuck.py:f", *FEW, "--call-seconds", "2") == 1
+    assert "let no other thread run" in capfd.readouterr().out
+
+
+def test_the_line_that_repeats_says_what_matters(module, capfd):
+    assert check("samplers_of_mine:greedy", *FEW, "--alpha", "1e-6", "--no-boundary", "--seed", "7") == 1
+    line = next(line for line in capfd.readouterr().out.splitlines() if line.startswith("Again: "))
+    assert "--target 0.5,0.3,0.2 --draft 0.6,0.3,0.1" in line
+    assert "--alpha 1e-06" in line
+    assert "--seed 7" in line
+    assert "--no-boundary" in line
+    assert check("samplers_of_mine:greedy", "--input", "wide", "--draws", "600", "--no-search") == 1
+    line = next(line for line in capfd.readouterr().out.splitlines() if line.startswith("Again: "))
+    assert "--input wide" in line

@@ -92,7 +92,7 @@ def test_what_is_called_detectable_is_found():
     # Binomial(200, .9) is at least 164 but for a probability below 1e-3.
     assert found >= 164
     # Its twin: an eighth of that distance is not found so often, so that the test can fail.
-    assert detectable(test, alpha, power)["tv"] == tv
+    assert detectable(test, alpha, power).tv == tv
     moved = LAW + np.array([-tv, tv, 0.0, 0.0]) / 8
     hits = 0
     for _ in range(50):
