@@ -67,7 +67,8 @@ def on_numpy() -> Engine:
         found = operational_marginals(SpecInfer(), p, q, n)
         return found.placed, found.acceptance
 
-    def shaped(p: np.ndarray, q: np.ndarray, n: int, *, gap: float) -> gpu.PathSums:
+    def shaped(p: np.ndarray, q: np.ndarray, n: int, *, gap: float, most_paths: float) -> gpu.PathSums:
+        del most_paths
         found = on_cpu(p, q, n, gap)
         return gpu.PathSums(
             *(np.stack([getattr(one, name) for one in found]) for name in gpu.PathSums._fields)
@@ -78,8 +79,12 @@ def on_numpy() -> Engine:
 
 def on_cpu(p: np.ndarray, q: np.ndarray, n: int, gap: float) -> list[PathSum]:
     """The reference: what `kl` computes."""
-    budget = MOST_PATHS if gap else np.inf
-    return [shaped_marginal(ratio_order(*row), n, gap, budget) for row in zip(p, q, strict=True)]
+    return [shaped_marginal(ratio_order(*row), n, gap, most(gap)) for row in zip(p, q, strict=True)]
+
+
+def most(gap: float) -> float:
+    """Paths a position."""
+    return MOST_PATHS if gap else np.inf
 
 
 def stored(dump: FlatDump, rows: int) -> list[tuple[np.ndarray, bool]]:
@@ -127,7 +132,7 @@ def path_check(
     what: str, engine: Engine, p: np.ndarray, q: np.ndarray, n: int, gap: float
 ) -> tuple[str, float, float]:
     put = engine.device.xp.asarray if engine.device else np.asarray
-    found = engine.shaped(put(p), put(q), n, gap=gap)
+    found = engine.shaped(put(p), put(q), n, gap=gap, most_paths=most(gap))
     reference = on_cpu(p, q, n, gap)
     gaps = to_numpy(found.unexpanded).sum(-1) + [row.unexpanded.sum() for row in reference]
     paths = to_numpy(found.paths) + [row.paths for row in reference]
@@ -195,7 +200,7 @@ def measure(
         if time.perf_counter() > until:
             lines.append((f"resispec n = {n}", "not run: out of time", ""))
             continue
-        took = seconds(lambda n=n, gap=gap: engine.shaped(p, q, n, gap=gap), wait, 3)
+        took = seconds(functools.partial(engine.shaped, p, q, n, gap=gap, most_paths=most(gap)), wait, 3)
         done, start = 0, time.perf_counter()
         while done < rows and time.perf_counter() - start < 10.0:
             on_cpu(host_p[done : done + 1], host_q[done : done + 1], n, gap)

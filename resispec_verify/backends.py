@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from array_api_compat import is_cupy_array, is_torch_array
+from array_api_compat import device, is_cupy_array, is_numpy_array, is_torch_array
 
 from resispec_verify.errors import InputError
 
-__all__ = ["BACKENDS", "Backend", "get_backend", "to_numpy"]
+__all__ = ["BACKENDS", "Backend", "add_at", "get_backend", "on_cpu", "to_numpy"]
 
 BACKENDS = ("auto", "numpy", "torch", "cupy")
 
@@ -46,6 +46,47 @@ def to_numpy(array: Any) -> np.ndarray:
         return array.detach().cpu().numpy()
     first = array.__array_namespace__().__array_namespace_info__().devices()[0]
     return np.asarray(array.to_device(first))
+
+
+def on_cpu(array: Any) -> bool:
+    """Whether the array lies in the processor's memory, where compiled code can read it."""
+    if is_cupy_array(array):
+        return False
+    if is_numpy_array(array):
+        return True
+    if is_torch_array(array):
+        return array.device.type == "cpu"
+    return device(array) == array.__array_namespace__().__array_namespace_info__().devices()[0]
+
+
+def add_at(array: Any, index: Any, values: Any) -> Any:
+    """``array[index[k]] += values[k]`` for every k, also where an index occurs more than once.
+
+    The standard has no such function. On a GPU the additions are atomic, in no fixed order; nothing else of
+    the result depends on the library.
+
+    Parameters
+    ----------
+    array : floating (m,)
+        Not to be used afterwards: the result may share its memory.
+    index : int64 (k,)
+        ``0 <= index < m``.
+    values : (k,)
+        Of the array's dtype.
+
+    Returns
+    -------
+    array (m,)
+        Of the same library, dtype and device.
+    """
+    if is_torch_array(array):
+        return array.index_add_(0, index, values)
+    if is_cupy_array(array) or is_numpy_array(array):
+        (importlib.import_module("cupy") if is_cupy_array(array) else np).add.at(array, index, values)
+        return array
+    total = to_numpy(array).copy()
+    np.add.at(total, to_numpy(index), to_numpy(values))
+    return array.__array_namespace__().asarray(total, device=device(array))
 
 
 def get_backend(name: str = "auto") -> Backend:

@@ -1,6 +1,7 @@
 """A flat dump on a CUDA device: logits in their stored type, softmax, rounds or paths, and a few sums a row.
 
-No command uses this; `benchmarks/gpu.py` does. See docs/gpu.md for what has been tested, and where.
+`benchmarks/gpu.py` uses this. No command does: they need bounds and verdicts, which `evidence.device_paths`
+gets from the same path kernels. See docs/gpu.md for what has been tested, and where.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from resispec_verify.errors import InputError
 from resispec_verify.kernels.gpu import Device, shaped_marginals, softmax, specinfer_rounds
 
 __all__ = ["Replayed", "replay_dump"]
+
+_MOST_PATHS = 5e7  # a row, where a gap may be left
 
 
 class Replayed(NamedTuple):
@@ -100,7 +103,8 @@ def _marginals(
     device: Device, rule: str, p: Any, q: Any, candidates: int, gap: float
 ) -> tuple[Any, Any, Any]:
     if rule == "resispec":
-        sums = shaped_marginals(device, p, q, candidates, gap=gap)
+        most = _MOST_PATHS if gap else np.inf
+        sums = shaped_marginals(device, p, q, candidates, gap=gap, most_paths=most)
         return sums.mass, sums.acceptance, device.xp.sum(sums.unexpanded, axis=-1)
     placed, accepted = specinfer_rounds(device, p, q, candidates)
     return placed, accepted, device.xp.zeros(len(p))

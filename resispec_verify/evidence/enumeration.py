@@ -3,7 +3,8 @@
 Ways from fast to general, with one result:
 
 1. a rule whose residual ignores the rejected token has one state a round: n rounds on whole batches;
-2. a rule may sum its own paths (ResiSpec: one scalar a path, Sequoia: two; `Rule.sum_paths`);
+2. a rule may sum its own paths (ResiSpec: one scalar a path, Sequoia: two; `Rule.sum_paths`), on the CPU, or
+   for ResiSpec as printed where the arrays live (`evidence.device_paths`);
 3. otherwise paths are expanded one batch of rejected tokens at a time, heaviest first, until what is left
    unexpanded, the certified gap, is small enough or the budget is spent.
 
@@ -25,6 +26,7 @@ from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
+from resispec_verify.evidence.device_paths import device_marginals
 from resispec_verify.evidence.marginal import Marginals, rounding_bound, summation_error, tv_interval
 from resispec_verify.evidence.tuples import tuple_marginals
 from resispec_verify.kernels import compiled
@@ -111,7 +113,13 @@ def operational_marginals(
     if rule.depends_on == "nothing" and isinstance(proposal, Iid):
         return _token_free(rule, shown, declared, n, drawn_from)
 
+    settled = (
+        device_marginals(rule, shown, declared, n, list(_gaps(budget)), budget.most_paths) if own else {}
+    )
+
     def position(i: int) -> Marginals:
+        if i in settled:
+            return settled[i]
         p, q, s = shown[i, :], declared[i, :], drawn_from[i, :]
         best: Marginals | None = None
         spent = 0

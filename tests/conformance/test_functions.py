@@ -11,6 +11,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,9 @@ from libraries import VOCAB, Unchanged, assert_close, check_like, eps, logits, p
 import resispec_verify.evidence
 import resispec_verify.kernels
 from resispec_verify.distributions import Sampling, pair_from_logits
+from resispec_verify.evidence.given_candidates import outcome_given_candidates
 from resispec_verify.evidence.marginal import Marginals, rounding_bound, summation_error, tv_interval
+from resispec_verify.kernels.batched_paths import path_sums, shaped_marginals
 from resispec_verify.kernels.candidate_limits import pairs_limit, without_replacement_limit
 from resispec_verify.kernels.divergences import (
     distances,
@@ -36,6 +39,7 @@ from resispec_verify.kernels.probabilities import at, filter_logits, one_hot, so
 from resispec_verify.kernels.residuals import accept_ratio, density_ratio, normalize, proxy, standard_residual
 from resispec_verify.kernels.sequential import levels, levels_by_reductions, overlap
 from resispec_verify.kernels.transport import transport_limit
+from resispec_verify.rules import ResiSpec, SpecInfer
 from resispec_verify.samplers import verify_optimal_joint, verify_optimal_sequential, verify_specinfer
 
 SUM = summation_error(VOCAB)
@@ -150,6 +154,20 @@ SAMPLINGS = [
 NO_FILTER = {"top_k": None, "top_p": None, "min_p": None}
 
 
+def widened(function: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[[Any, Any], Any]:
+    """A function of pairs that works in float64."""
+
+    def call(*pair: Any) -> Any:
+        xp = array_namespace(*pair)
+        return function(*(xp.astype(rows, xp.float64) for rows in pair), *arguments, **options)
+
+    return call
+
+
+# What `evidence` allows a path sum on each side: at most 5 + 6 * 5 + 6 * 6 * 5 paths of three candidates.
+PATHS = 2 * 4 * (3 * VOCAB + 215 + 24)
+
+
 def filtered(name: str, value: float) -> Callable[[Any], Any]:
     return lambda x: filter_logits(temper(x, 1.0, dtype=x.dtype), **{**NO_FILTER, name: value})
 
@@ -203,6 +221,13 @@ ROWS: dict[str, Row] = {
         for budget in ("local", "floor")
         for hole in ("excluded", "literal")
     },
+    # Token 3 has p = 0: the law after its rejection.
+    **{
+        f"given_candidates.outcome_given_candidates: {rule.name}": Row(
+            lambda p, q, rule=rule: outcome_given_candidates(rule, p[0, :], q[0, :], (3,)).rest
+        )
+        for rule in (SpecInfer(), ResiSpec())
+    },
     "divergences.placed_excess": Row(placed_excess),
     "divergences.total_variation": Row(total_variation),
     "divergences.kl_terms": Row(kl_terms, roundings=DIVERGENCE),
@@ -237,6 +262,22 @@ ROWS: dict[str, Row] = {
     },
     "candidate_limits.pairs_limit": Row(pairs_limit, generic),
     **{
+        f"batched_paths.path_sums: {n}, {theta}": Row(
+            widened(path_sums, n, theta), roundings=PATHS, same_dtype=False
+        )
+        for n in (1, 2, 3)
+        for theta in (0.0, 1e-3)
+    },
+    **{
+        f"batched_paths.shaped_marginals: {n}, {gap}": Row(
+            widened(partial(shaped_marginals, path_sums), n, gap=gap, most_paths=most),
+            roundings=PATHS,
+            same_dtype=False,
+        )
+        for n in (1, 2, 3)
+        for gap, most in ((0.0, 1e9), (1e-2, 60.0))
+    },
+    **{
         f"samplers.{verify.__name__}: {n}": Row(verify, drawn(n, n + more), 0, same_dtype=False)
         for verify, more in (
             (verify_specinfer, 1),
@@ -256,6 +297,9 @@ ELSEWHERE = {
     "marginal.summation_error": "a number",
     "marginal.estimated_acceptance": "takes NumPy arrays",
     "sequential.levels_of": "takes a RatioOrder, which is NumPy's",
+    "batched_paths.chunks": "takes NumPy's counts",
+    "batched_paths.room_for": "a number",
+    "device_paths.device_marginals": "test_device_paths",
 }
 
 

@@ -2,43 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType, SimpleNamespace
-
 import numpy as np
 import pytest
 from emulator import EmulatedDevice, build
+from fake_cupy import install
 
 from resispec_verify.analysis.gpu_replay import replay_dump
 from resispec_verify.dumps.flat import flat_from_mapping
-from resispec_verify.kernels.gpu import OPTIONS, SOURCE, CupyDevice
-
-
-class Event:
-    def record(self, stream=None) -> None:
-        pass
-
-    def synchronize(self) -> None:
-        pass
-
-
-class Stream:
-    def __init__(self, non_blocking: bool = False) -> None:
-        pass
-
-    def record(self) -> Event:
-        return Event()
-
-    def wait_event(self, event: Event) -> None:
-        pass
-
-    def synchronize(self) -> None:
-        pass
-
-
-class Array(np.ndarray):
-    def set(self, host: np.ndarray, stream: Stream) -> None:
-        self[...] = host
+from resispec_verify.kernels.gpu import CupyDevice
 
 
 @pytest.fixture
@@ -48,36 +19,7 @@ def emulated(tmp_path):
 
 @pytest.fixture
 def device(emulated, monkeypatch):
-    class RawModule:
-        def __init__(self, *, code: str, options: tuple[str, ...], backend: str) -> None:
-            assert (code, options, backend) == (SOURCE, OPTIONS, "nvrtc")
-
-        def get_function(self, name: str):
-            def kernel(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple) -> None:
-                emulated.launch(name, *grid, *block, *arguments)
-
-            return kernel
-
-    cupy = ModuleType("cupy")
-    cupy.__dict__.update({name: value for name, value in vars(np).items() if not name.startswith("_")})
-    cupy.__dict__.update(
-        RawModule=RawModule,
-        ndarray=type("NoArray", (), {}),
-        empty=lambda shape, dtype=float: np.empty(shape, dtype).view(Array),
-        cuda=SimpleNamespace(
-            runtime=SimpleNamespace(
-                getDeviceCount=lambda: 1, getDeviceProperties=lambda i: {"name": b"a fake"}
-            ),
-            Device=lambda: SimpleNamespace(id=0),
-            Event=Event,
-            Stream=Stream,
-            get_current_stream=Stream,
-            alloc_pinned_memory=bytearray,
-        ),
-    )
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setitem(sys.modules, "array_api_compat.cupy", ModuleType("array_api_compat.cupy"))
-    monkeypatch.setattr(CupyDevice, "most_threads", emulated.most_threads)
+    install(emulated, monkeypatch)
     return CupyDevice()
 
 

@@ -6,10 +6,16 @@ exp, its memory, its schedule.
 
 from __future__ import annotations
 
+import functools
+import importlib.util
+import inspect
 import math
 import subprocess
+import sys
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -22,15 +28,16 @@ from resispec_verify.dumps import open_dump
 from resispec_verify.errors import InputError
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.marginal import rounding_bound, summation_error
+from resispec_verify.kernels import batched_paths
+from resispec_verify.kernels.batched_paths import PathSums, chunks
 from resispec_verify.kernels.gpu import (
     SOURCE,
     CupyDevice,
     path_sums,
-    shaped_marginals,
     softmax,
     specinfer_rounds,
 )
-from resispec_verify.kernels.gpu.replay import _chunks, block_summation_error
+from resispec_verify.kernels.gpu.replay import block_summation_error
 from resispec_verify.kernels.ratio_order import ratio_order
 from resispec_verify.kernels.shaped_paths import shaped_marginal
 from resispec_verify.rules import SpecInfer
@@ -45,14 +52,42 @@ def program(tmp_path_factory):
     return build(tmp_path_factory.mktemp("kernels"), "-O2", "-Wall", "-Wextra", "-Werror")
 
 
-@pytest.fixture(params=["1 thread", "4 threads", pytest.param("cupy", marks=pytest.mark.gpu)])
-def device(request):
+def made(request):
+    """The device that a fixture's parameter names."""
     if request.param == "cupy":
         try:
             return CupyDevice()
         except InputError as error:
             pytest.skip(str(error))
     return EmulatedDevice(request.getfixturevalue("program"), int(request.param[0]))
+
+
+@pytest.fixture(params=["1 thread", "4 threads", pytest.param("cupy", marks=pytest.mark.gpu)])
+def device(request):
+    return made(request)
+
+
+class Walker(NamedTuple):
+    """What follows paths, and the namespace of its arrays."""
+
+    sums: Callable[..., PathSums]
+    xp: Any
+
+    @classmethod
+    def of(cls, device: Any) -> Walker:
+        return cls(functools.partial(path_sums, device), device.xp)
+
+    def within(self, target, draft, candidates, gap, most_paths=5e7) -> PathSums:
+        arrays = (self.xp.asarray(rows) for rows in (target, draft))
+        return batched_paths.shaped_marginals(self.sums, *arrays, candidates, gap=gap, most_paths=most_paths)
+
+
+@pytest.fixture(params=["1 thread", "4 threads", "arrays", pytest.param("cupy", marks=pytest.mark.gpu)])
+def walker(request):
+    """The kernels of a device, or array functions."""
+    if request.param == "arrays":
+        return Walker(batched_paths.path_sums, np)
+    return Walker.of(made(request))
 
 
 def host(array) -> np.ndarray:
@@ -156,16 +191,18 @@ def assert_close(found, rows, target, draft) -> None:
         assert (error <= 2 * bound).all(), (name, error, bound)
 
 
-def check_paths(device, target, draft, candidates, **options):
+def check_paths(walker, target, draft, candidates, **options):
     """All paths against the compiled path sums of the CPU; returns how many there were."""
-    xp = device.xp
-    found = path_sums(device, xp.asarray(target), xp.asarray(draft), candidates, **options)
+    xp = walker.xp
+    found = walker.sums(xp.asarray(target), xp.asarray(draft), candidates, **options)
     right = [
         shaped_marginal(ratio_order(p, q), candidates, 0.0, math.inf)
         for p, q in zip(target, draft, strict=True)
     ]
     paths = host(found.paths)
-    np.testing.assert_array_equal(paths, [row.paths for row in right])
+    # One candidate has a closed form on the CPU, which counts no paths.
+    many = (draft > target).sum(-1) if candidates == 1 else [row.paths for row in right]
+    np.testing.assert_array_equal(paths, many)
     assert_close(found, [row[:3] for row in right], target, draft)
     return paths
 
@@ -205,9 +242,9 @@ def followed(p, q, candidates, theta) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 @pytest.mark.parametrize("candidates", [1, 2, 3])
-def test_paths_against_the_oracle(device, candidates):
+def test_paths_against_the_oracle(walker, candidates):
     target, draft = pairs()
-    found = path_sums(device, device.xp.asarray(target), device.xp.asarray(draft), candidates)
+    found = walker.sums(walker.xp.asarray(target), walker.xp.asarray(draft), candidates)
     bound = path_bound(target, draft, candidates, host(found.paths))
     for i in range(len(target)):
         p, q = ([Fraction(int(64 * x), 64) for x in row[i]] for row in (target, draft))
@@ -219,38 +256,35 @@ def test_paths_against_the_oracle(device, candidates):
 
 
 @pytest.mark.parametrize("candidates", [1, 2, 3])
-def test_paths_against_the_processor(device, candidates):
+def test_paths_against_the_processor(walker, candidates):
     # Integers over one denominator: enough ties for tokens to be rejected twice.
     rng = np.random.default_rng(candidates)
     target, draft = rng.integers(0, 4, (2, 5, 9)) + np.array([0.0, 0.25])[:, None, None]
     target, draft = (rows / rows.sum(-1, keepdims=True) for rows in (target, draft))
-    check_paths(device, target, draft, candidates)
-    check_paths(device, *random_pairs(24, 2), candidates)
+    check_paths(walker, target, draft, candidates)
+    check_paths(walker, *random_pairs(24, 2), candidates)
 
 
-def test_chunks_do_not_change_the_sums(device):
+def test_chunks_do_not_change_the_sums(walker):
     target, draft = random_pairs(12, 3)
-    whole = check_paths(device, target, draft, 3)
-    device.launches = []
-    assert (check_paths(device, target, draft, 3, room=14) == whole).all()  # one parent or two at a time
-    assert device.launches.count("reject_last") > 5
+    whole = check_paths(walker, target, draft, 3)
+    assert (check_paths(walker, target, draft, 3, room=14) == whole).all()  # one parent or two at a time
 
 
 @pytest.mark.parametrize("theta", [0.0, 1e-4, 1e-3, 1e-2, np.inf])
-def test_thresholds_leave_the_right_paths_unexpanded(device, theta):
+def test_thresholds_leave_the_right_paths_unexpanded(walker, theta):
     # No D / cost of these rows lies within rounding of a threshold.
     target, draft = random_pairs(8, 2, seed=3)
-    xp, theta = device.xp, np.array([[0.0, theta, theta, 0.0], [0.0, theta / 2, theta * 2, 0.0]])
-    found = path_sums(device, xp.asarray(target), xp.asarray(draft), 3, theta)
+    xp, theta = walker.xp, np.array([[0.0, theta, theta, 0.0], [0.0, theta / 2, theta * 2, 0.0]])
+    found = walker.sums(xp.asarray(target), xp.asarray(draft), 3, theta)
     right = [followed(p, q, 3, row) for p, q, row in zip(target, draft, theta, strict=True)]
     assert_close(found, right, target, draft)
 
 
 @pytest.mark.parametrize("gap", [0.0, 1e-3, 1e-6])
-def test_a_gap_is_reached(device, gap):
+def test_a_gap_is_reached(walker, gap):
     target, draft = random_pairs(20, 4, seed=5)
-    xp = device.xp
-    found = shaped_marginals(device, xp.asarray(target), xp.asarray(draft), 3, gap=gap)
+    found = walker.within(target, draft, 3, gap)
     left, mass = host(found.unexpanded).sum(-1), host(found.mass)
     assert (left <= gap).all()
     bound = 2 * path_bound(target, draft, 3, host(found.paths))
@@ -261,26 +295,25 @@ def test_a_gap_is_reached(device, gap):
         assert np.abs(whole - m).sum() <= rest + 2 * b
 
 
-def test_a_budget_ends_the_search(device):
+def test_a_budget_ends_the_search(walker):
     target, draft = random_pairs(20, 2, seed=5)
-    xp = device.xp
-    found = shaped_marginals(device, xp.asarray(target), xp.asarray(draft), 3, gap=1e-12, most_paths=10)
+    found = walker.within(target, draft, 3, 1e-12, most_paths=10)
     assert (host(found.unexpanded).sum(-1) > 1e-12).any()
 
 
-def test_paths_on_a_wide_row(device):
+def test_paths_on_a_wide_row(walker):
     target, draft = random_pairs(3000, 2, seed=1)
-    assert check_paths(device, target, draft, 1).sum() > 1000
+    assert check_paths(walker, target, draft, 1).sum() > 1000
 
 
 @pytest.mark.parametrize(("candidates", "tokens"), [(1, 49152), (2, 2000), (3, 400)])
-def test_paths_on_real_rows(device, candidates, tokens):
+def test_paths_on_real_rows(walker, candidates, tokens):
     """Rows of the example, cut to the target's most probable tokens so that all paths can be followed."""
     batch = open_dump(EXAMPLE).batch(0, 2)
     best = np.argsort(-batch.target, axis=-1)[:, :tokens]
     cut = (np.take_along_axis(rows, best, axis=-1) for rows in batch[:2])
     target, draft = (Sampling().probabilities(rows, dtype=np.float64) for rows in cut)
-    assert check_paths(device, target, draft, candidates).min() > 1000
+    assert check_paths(walker, target, draft, candidates).min() > 1000
 
 
 def test_paths_say_what_they_cannot_do(program):
@@ -295,12 +328,12 @@ def test_chunks_cover_all_parents_within_the_room():
     rng = np.random.default_rng(0)
     for room in (5, 9, 1000):
         costs = rng.integers(0, 6, 50)
-        chunks = list(_chunks(costs, room))
-        followed = [i for chunk in chunks for i in range(*chunk)]
+        ranges = list(chunks(costs, room))
+        followed = [i for one in ranges for i in range(*one)]
         assert len(set(followed)) == len(followed)
         assert set(np.flatnonzero(costs)) <= set(followed)
-        assert all(costs[a:b].sum() <= room for a, b in chunks)
-    assert list(_chunks(np.zeros(3, np.int64), 5)) == []
+        assert all(costs[a:b].sum() <= room for a, b in ranges)
+    assert list(chunks(np.zeros(3, np.int64), 5)) == []
 
 
 # The tests themselves
@@ -319,7 +352,31 @@ def test_a_faulty_kernel_is_found(tmp_path, fault):
     assert SOURCE.count(right) == 1
     device = EmulatedDevice(build(tmp_path, "-O0", source=SOURCE.replace(right, wrong)), 1)
     with pytest.raises(AssertionError):
-        test_paths_against_the_processor(device, 3)
+        test_paths_against_the_processor(Walker.of(device), 3)
+
+
+ARRAY_FAULTS = {
+    "a hole is forgotten": ("free = xp.where(hole == j, 0.0, free)", "pass"),
+    "U before is placed on the rejected token": ("w * own + up * free", "w * own"),
+    "the rank is one off": ("(self.ratio[row, :], t[a:b])", "(self.ratio[row, :], 1.5 * t[a:b])"),
+    "a share is not passed up": ("w, up = 1.0 + share * w, share * c", "w, up = 1.0 + share * w, 0.0 * c"),
+    "a hole is not rejected again": ("(hole >= rank)", "(hole < 0)"),
+    "a chunk's path is of another row": ("base = row * self.wide", "base = 0 * row"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", ARRAY_FAULTS)
+def test_a_faulty_array_function_is_found(tmp_path, fault, monkeypatch):
+    right, wrong = ARRAY_FAULTS[fault]
+    source = inspect.getsource(batched_paths)
+    assert source.count(right) == 1
+    (tmp_path / "faulty_paths.py").write_text(source.replace(right, wrong), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("faulty_paths", tmp_path / "faulty_paths.py")
+    faulty = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "faulty_paths", faulty)
+    spec.loader.exec_module(faulty)
+    with pytest.raises(AssertionError):
+        test_paths_against_the_processor(Walker(faulty.path_sums, np), 3)
 
 
 def sanitized(folder, sanitizer, source=SOURCE):
@@ -342,7 +399,7 @@ def test_no_stray_access_and_no_race(tmp_path, sanitizer):
     target, draft = random_pairs(11, 3)
     softmax(device, np.log(target + 1).astype(np.float16))
     specinfer_rounds(device, *random_pairs(9, 100), 3)
-    check_paths(device, target, draft, 3, room=13)
+    check_paths(Walker.of(device), target, draft, 3, room=13)
 
 
 def test_a_missing_barrier_is_a_race(tmp_path):

@@ -11,19 +11,21 @@ holds here too.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
+from resispec_verify.kernels import batched_paths
+from resispec_verify.kernels.batched_paths import PathSums, chunks, room_for
 from resispec_verify.kernels.gpu.device import Device
 from resispec_verify.kernels.residuals import density_ratio
 
 __all__ = [
-    "PathSums",
+    "MOST_CANDIDATES",
     "block_summation_error",
     "path_sums",
     "shaped_marginals",
@@ -35,7 +37,6 @@ MOST_ROUNDS = 16  # MAX_ROUNDS of replay.cu
 MOST_CANDIDATES = 3  # a path holds at most MAX_HOLES = 2 earlier rejections
 _PATH_DOUBLES = 8  # sizeof(Path) / 8
 _SHARE = 3  # Path.share, in doubles
-_STEP = 8
 _ROW_THREADS, _PATH_THREADS = 1024, 64
 
 
@@ -112,29 +113,10 @@ def specinfer_rounds(device: Device, target: Any, draft: Any, rounds: int) -> tu
     return placed, accepted
 
 
-class PathSums(NamedTuple):
-    """What ResiSpec's expanded paths place, row by row; the fields of `shaped_paths.PathSum`.
-
-    Attributes
-    ----------
-    mass : float64 (B, V)
-        In token order.
-    acceptance : float64 (B, n)
-    unexpanded : float64 (B, n + 1)
-    paths : float64 (B,)
-        Paths evaluated; whole numbers.
-    """
-
-    mass: Any
-    acceptance: Any
-    unexpanded: Any
-    paths: Any
-
-
 def path_sums(
-    device: Device, target: Any, draft: Any, candidates: int, theta: Any = 0.0, *, room: int = 1 << 22
+    device: Device, target: Any, draft: Any, candidates: int, theta: Any = 0.0, *, room: int | None = None
 ) -> PathSums:
-    """ResiSpec's operational marginal (proportional, local, excluded), batched over positions and paths.
+    """`batched_paths.path_sums` by the kernels of ``replay.cu``.
 
     Parameters
     ----------
@@ -142,10 +124,9 @@ def path_sums(
         Of the device.
     candidates : int
         ``1 <= n <= 3``.
-    theta : float or NumPy array broadcastable to (B, n + 1)
-        A path of i rejections, not the last, is followed where ``D >= theta[i]`` times what that costs: the
-        number of its next rejections. 0 follows everything.
-    room : int
+    theta
+        See `batched_paths.path_sums`.
+    room : int, optional
         Paths held at once by each number of rejections, at 72 bytes each; at least ``V + 2``.
 
     Raises
@@ -153,46 +134,21 @@ def path_sums(
     InputError
         Another number of candidates, or too little room for one path's rejections.
     """
-    vocab = target.shape[-1]
+    rows, vocab = target.shape
     if not 1 <= candidates <= MOST_CANDIDATES:
         raise InputError(f"{candidates} candidates on the GPU; give 1 to 3, or use --backend numpy")
+    room = room_for(rows, vocab, MOST_CANDIDATES) if room is None else room
     if room < vocab + 2:
         raise InputError(f"room for {room} paths; a vocabulary of {vocab} needs at least {vocab + 2}")
     return _Walk(device, target, draft, candidates, theta, room).run()
 
 
 def shaped_marginals(
-    device: Device, target: Any, draft: Any, candidates: int, *, gap: float = 1e-3, most_paths: float = 5e7
+    device: Device, target: Any, draft: Any, candidates: int, *, gap: float, most_paths: float
 ) -> PathSums:
-    """ResiSpec's operational marginals with at most ``gap`` left unexpanded, as far as the budget goes.
-
-    The threshold is lowered by a factor of 8, for the rows that need it, until their gap is reached or the
-    next pass could evaluate more than ``most_paths``. The CPU merges paths instead (`shaped_paths`): the two
-    leave different paths out, and each one's gap bounds what it leaves.
-
-    Parameters
-    ----------
-    target, draft, candidates
-        As `path_sums`; ``paths`` of the result counts all passes.
-    gap : float
-        0 follows everything, whatever the budget.
-    """
-    theta = 2.0**-20 if gap > 0 else 0.0
-    best = path_sums(device, target, draft, candidates, theta)
-    latest = to_numpy(best.paths).copy()
-    while theta > 0:
-        left = to_numpy(best.unexpanded).sum(axis=-1)
-        again = np.flatnonzero((left > gap) & (_STEP * latest <= most_paths))
-        if again.size == 0:
-            break
-        theta /= _STEP
-        rows = device.xp.asarray(again)
-        found = path_sums(device, target[rows], draft[rows], candidates, theta)
-        latest[again] = to_numpy(found.paths)
-        found = found._replace(paths=found.paths + best.paths[rows])
-        for values, new in zip(best, found, strict=True):
-            values[rows] = new
-    return best
+    """`batched_paths.shaped_marginals` with the paths of `path_sums`."""
+    sums = functools.partial(path_sums, device)
+    return batched_paths.shaped_marginals(sums, target, draft, candidates, gap=gap, most_paths=most_paths)
 
 
 class _Walk:
@@ -231,7 +187,7 @@ class _Walk:
             self._launch("reject_last", grid, parents, np.int64(0))
             return
         costs = to_numpy(cost)
-        for first, last in _chunks(costs, self.room):
+        for first, last in chunks(costs, self.room):
             children, child_cost = self._paths(int(costs[first:last].sum()))
             count = self.xp.zeros(1, dtype=self.xp.int64)
             grid = last - first, min(self.device.most_threads, threads)
@@ -265,14 +221,3 @@ class _Walk:
         mass = p * (above + share[:, None]) - self.sums[:, 2, :-1] + q * below
         mass = xp.take_along_axis(xp.clip(mass, 0.0, None), xp.argsort(self.ranked, axis=-1), axis=-1)
         return PathSums(mass, self.tallies[:, 0, :n], self.tallies[:, 1, :], self.tallies[:, 2, 0])
-
-
-def _chunks(costs: np.ndarray, room: int) -> Iterator[tuple[int, int]]:
-    """Ranges of parents whose children fit in ``room``; parents without children are left out at the ends."""
-    ends = np.cumsum(costs)
-    first, done = 0, 0
-    while first < len(costs):
-        last = int(np.searchsorted(ends, done + room, side="right"))
-        if ends[last - 1] > done:
-            yield first, last
-        first, done = last, int(ends[last - 1])
