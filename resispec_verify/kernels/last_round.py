@@ -11,70 +11,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resispec_verify.kernels.jit import jit
-from resispec_verify.kernels.ratio_order import RatioOrder, rank_below
+from resispec_verify.kernels.ratio_order import RatioOrder, rank_of
+from resispec_verify.kernels.water_level import level_of, levels_of
 
-__all__ = ["last_round"]
-
-
-@jit()
-def _fill(Z, j, finite, exclude, ratio, p, q, filled, suffix):
-    """Water level with total Z: (level, rank); rank -1 where even a full vessel holds less than Z."""
-    low, high = 0, finite
-    while low < high:
-        i = (low + high) // 2
-        total = filled[i, 1] + ratio[i] * suffix[i]
-        if exclude:
-            total -= min(ratio[i] * q[j], p[j])
-        if total >= Z:
-            high = i
-        else:
-            low = i + 1
-    if low == finite:
-        return np.inf, -1
-    base, rate = filled[low, 1], suffix[low]
-    if exclude and j < low:
-        base -= p[j]
-    elif exclude:
-        rate -= q[j]
-    level = max((Z - base) / rate, 0.0) if rate > 0.0 else ratio[low]
-    return min(level, ratio[low]), low
+__all__ = ["collect", "last_round"]
 
 
 @jit()
-def _sum_rejections(order, water, floor, literal, atoms, correction):
+def _sum_rejections(order, levels, water, floor, literal, atoms, correction):
     """Add every rejection to the histogram; coefficients of R on tokens with q > 0, and with q = 0."""
     ratio, p, q, prefix = order.ratio, order.p, order.q, order.prefix
+    filled, fill_table, suffix, finite = levels.filled, levels.table, levels.suffix, levels.finite
     vocab = p.shape[0]
-    cell = np.empty(1)
-    finite = 0
-    while finite < vocab and ratio[finite] < np.inf:
-        finite += 1
-    suffix = np.zeros(vocab + 1)  # sums of q from a rank on: a difference of prefix sums would cancel
-    for i in range(vocab - 1, -1, -1):
-        suffix[i] = suffix[i + 1] + q[i]
-    whole = prefix[vocab, 1]
-    outside = whole - prefix[finite, 1] if finite < vocab else 0.0
+    whole, held = prefix[vocab, 1], prefix[finite, 1]
+    none, nowhere = np.empty((0, 2)), np.empty(0, np.int64)
     covered = spilled = 0.0
-    for j in range(rank_below(1.0, ratio, order.table, cell)):
+    for j in range(rank_of(1.0, ratio, order.table)):
         weight = q[j] - p[j]
         if weight <= 0.0:
             continue
         off = whole - p[j]
         Z = min(max(weight, ratio[0]) if floor else weight, off)
         if water:
-            level, rank = _fill(Z, j, finite, not literal, ratio, p, q, prefix, suffix)
-            if rank >= 0:
+            level, rank, _, spill = level_of(
+                Z, j, q[j], 0.0 if literal else p[j], 0, none, nowhere,
+                ratio, order.table, prefix, filled, fill_table, suffix, finite, levels.outside,
+            )  # fmt: skip
+            if rank < finite:
                 own = min(level * q[j], p[j])
                 kept = Z - own if literal else Z
                 share, spill = 0.0, 0.0
             else:
-                held = prefix[finite, 1] - (0.0 if literal else p[j])
-                spill = min(max(Z - held, 0.0) / outside, 1.0) if outside > 0.0 else 0.0
-                kept = prefix[finite, 1] - p[j] + spill * outside
+                kept = held - p[j] + spill * levels.outside
                 level, own, share = 0.0, 0.0, 1.0
         else:
             level = Z
-            rank = rank_below(Z, ratio, order.table, cell)
+            rank = rank_of(Z, ratio, order.table)
             own = min(Z * q[j], p[j])
             clipped = prefix[rank, 1] + Z * suffix[rank] - own
             room = (whole if literal else off) - clipped
@@ -86,28 +58,32 @@ def _sum_rejections(order, water, floor, literal, atoms, correction):
             spilled += weight
             continue
         w = weight / kept
-        if rank >= 0:
-            atoms[rank, 0] += w * (1.0 - share) * level
-            atoms[rank, 1] += w * (1.0 - share)
+        atoms[rank, 0] += w * (1.0 - share) * level
+        atoms[rank, 1] += w * (1.0 - share)
         covered += w * share
         spilled += w * spill
         correction[j] += w * ((1.0 - share) * own + share * p[j])
-    return covered, spilled, finite
+    return covered, spilled
 
 
 @jit()
-def _spread(order, atoms, correction, covered, spilled, finite):
+def collect(order, atoms, correction, covered, spilled, finite):
+    """Mass by token: each atom is ``level q`` up to its rank and ``p`` beyond it, less the corrections.
+
+    R comes on top, ``covered`` times on the first ``finite`` ranks and ``spilled`` times on the others.
+    """
     vocab = order.p.shape[0]
-    out = np.empty(vocab)
-    above = 0.0
+    mass, out = np.empty(vocab), np.empty(vocab)
+    above = 0.0  # sum of w over atoms above p/q, summed from the top so that nothing cancels
     for j in range(vocab - 1, -1, -1):
         above += atoms[j + 1, 1]
-        out[order.order[j]] = order.p[j] * (above + (covered if j < finite else spilled)) - correction[j]
+        mass[j] = order.p[j] * (above + (covered if j < finite else spilled)) - correction[j]
     below = 0.0
     for j in range(vocab):
-        below += atoms[j, 0]
-        token = order.order[j]
-        out[token] = max(out[token] + order.q[j] * below, 0.0)
+        if j < finite:
+            below += atoms[j, 0]
+            mass[j] += order.q[j] * below
+        out[order.order[j]] = max(mass[j], 0.0)
     return out
 
 
@@ -123,7 +99,14 @@ def last_round(order: RatioOrder, *, redistribution: str, budget: str, hole: str
     """
     vocab = order.p.shape[0]
     atoms, correction = np.zeros((vocab + 1, 2)), np.zeros(vocab)
+    levels = levels_of(order)
     parts = _sum_rejections(
-        order, redistribution == "water-filling", budget == "floor", hole == "literal", atoms, correction
+        order,
+        levels,
+        redistribution == "water-filling",
+        budget == "floor",
+        hole == "literal",
+        atoms,
+        correction,
     )
-    return _spread(order, atoms, correction, *parts)
+    return collect(order, atoms, correction, *parts, levels.finite)

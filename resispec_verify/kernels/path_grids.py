@@ -20,6 +20,19 @@ after is rejected too, ``D(t') = sum (t' q - p)_+ + sum_holes min(t' q_h, p_h)``
   the proportional mixture bounds ``(1 - c) min(t' q, p) + c U`` from below, and is of second order in
   ``b - a``. Rejections with ``a <= p/q < b`` are left out.
 
+**Water-filling.** The continuation emits ``G(t)`` alone. Its last term is ``U' = min(l q, p)`` off the
+holes; l, for which the sum is t', grows with t' and is convex: the inverse of a concave increasing
+function. (So is what tokens with q = 0 get: 0, and then affine.) Moving t down is a lower bound as
+before. Where one rejection is left, the tangent of l at the lower end, affine in t, lies below l, and
+``min(tangent q, p)`` is concave: the mixture of ``min(l(a) q, p)`` and ``min(tangent(b) q, p)`` bounds U'
+from below. Where all tokens with q > 0 are full at the lower end, they are so in the whole cell, and the
+mixture is exact. A forgotten hole takes part of t' from the other tokens: their level is lower, and only
+what is placed on the hole itself is too much. There ``min(l q, p) = min(min(l, 1) q, p)``, as no hole has
+p >= q.
+
+**Eq. 13's budget** concerns the first rejection alone, before the first grid: it gives t and the weight
+with which a path is laid on the grid.
+
 **Forgotten holes.** A grid remembers one hole of a path, one of few tokens, or none. Forgetting a hole takes
 its term from D, and p(x) off ``t'`` where x is rejected again: both are lower bounds. But nothing may be
 placed on it. What a continuation places on a token x is at most ``min(T q(x), W p(x))``, with
@@ -39,6 +52,7 @@ from numpy.typing import NDArray
 
 from resispec_verify.kernels.jit import jit
 from resispec_verify.kernels.ratio_order import RatioOrder, float_bits, rank_of
+from resispec_verify.kernels.water_level import level_of
 
 __all__ = [
     "MOST_BITS",
@@ -96,6 +110,7 @@ class Sums(NamedTuple):
 
     atoms: NDArray[np.float64]  # (V + 1, 2) sum of w t and of w, by the rank of t
     correction: NDArray[np.float64]  # (V,) what the atoms put on holes
+    spilled: NDArray[np.float64]  # (1,) coefficient of p where q = 0
     acceptance: NDArray[np.float64]  # (n,)
     overcount: NDArray[np.float64]  # (n + 1,) what later acceptances may hold too much, by rejections
     unexpanded: NDArray[np.float64]  # (n + 2,)
@@ -108,6 +123,7 @@ def new_sums(vocab: int, n: int, cells: int) -> Sums:
     return Sums(
         np.zeros((vocab + 1, 2)),
         np.zeros(vocab),
+        np.zeros(1),
         np.zeros(n + 1),
         np.zeros(n + 1),
         np.zeros(n + 2),
@@ -140,7 +156,7 @@ def remembered(s, token_set):
 
 
 @jit()
-def _leaves(s, chunk, chunks, place, order, grids, values, deposits, sums):
+def _leaves(s, chunk, chunks, place, order, levels, grids, values, deposits, sums):
     """All last rejections of the paths on the grid of set ``s``, interpolated in their cells.
 
     With ``place`` they are placed as often as ``deposits`` says; without, summed up in ``values``. Every
@@ -155,6 +171,10 @@ def _leaves(s, chunk, chunks, place, order, grids, values, deposits, sums):
     hole_q = hole_p = 0.0
     if hole >= 0:
         hole_q, hole_p = q_all[hole], p_all[hole]
+    if levels is not None:
+        filled, fill_table, suffix = levels.filled, levels.table, levels.suffix
+        finite, outside = levels.finite, levels.outside
+    others, others_rank = np.array([[hole_q, hole_p]]), np.array([hole])
     extent = rank_of(low[stop - 1], ratio, table)
     alive, paths = start, 0
     for i in range(chunk, extent + 1, chunks):
@@ -163,58 +183,78 @@ def _leaves(s, chunk, chunks, place, order, grids, values, deposits, sums):
             if hole < extent:
                 continue
             j = hole
-        q, free, begin = q_all[j], p_all[j], start
+        q, free, begin, hole_left = q_all[j], p_all[j], start, 1 if hole >= 0 else 0
         if j == hole:
             free = 0.0
         else:
             while alive < stop and low[alive] * q <= free:
                 alive += 1
             begin = alive
-        correction, known = 0.0, False
+        correction, spilled, known = 0.0, 0.0, False
         r_a, r_b, t_a, t_b, own_a, own_b, hole_a, hole_b = 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-        d_a = d_b = slope_a = slope_b = 0.0
+        d_a = d_b = slope_a = slope_b = l_a = l_b = c_a = c_b = spill_a = spill_b = 0.0
         for k in range(begin, stop):
             if place and deposits[k, 0] == 0.0 and deposits[k, 1] == 0.0:
                 known = False
                 continue
             if not known:
                 t_a = low[k] * q - free
-                if t_a <= 0.0:
-                    continue
-                r_a = rank_of(t_a, ratio, table)
-                own_a, hole_a = min(t_a * q, free), min(t_a * hole_q, hole_p)
-                d_a = max(t_a * prefix[r_a, 0] - prefix[r_a, 1], 0.0) + own_a + hole_a
-                slope_a = prefix[r_a, 0] + (q if own_a < free else 0.0) + (hole_q if hole_a < hole_p else 0.0)
+            if t_a <= 0.0:
+                continue
             t_b = high[k] * q - free
-            r_b = rank_of(t_b, ratio, table)
-            own_b, hole_b = min(t_b * q, free), min(t_b * hole_q, hole_p)
-            d_b = max(t_b * prefix[r_b, 0] - prefix[r_b, 1], 0.0) + own_b + hole_b
-            slope_b = prefix[r_b, 0] + (q if own_b < free else 0.0) + (hole_q if hole_b < hole_p else 0.0)
-            tangent = d_a + slope_a * (t_b - t_a)
-            c_a = d_a / (low[k] * (1.0 - q) + d_a) if d_a > 0.0 else 0.0
-            c_b = tangent / (high[k] * (1.0 - q) + tangent) if tangent > 0.0 else 0.0
+            if levels is None:
+                if not known:
+                    r_a = rank_of(t_a, ratio, table)
+                    own_a, hole_a = min(t_a * q, free), min(t_a * hole_q, hole_p)
+                    d_a = max(t_a * prefix[r_a, 0] - prefix[r_a, 1], 0.0) + own_a + hole_a
+                    slope_a = (
+                        prefix[r_a, 0] + (q if own_a < free else 0.0) + (hole_q if hole_a < hole_p else 0.0)
+                    )
+                r_b = rank_of(t_b, ratio, table)
+                own_b, hole_b = min(t_b * q, free), min(t_b * hole_q, hole_p)
+                d_b = max(t_b * prefix[r_b, 0] - prefix[r_b, 1], 0.0) + own_b + hole_b
+                slope_b = prefix[r_b, 0] + (q if own_b < free else 0.0) + (hole_q if hole_b < hole_p else 0.0)
+                tangent = d_a + slope_a * (t_b - t_a)
+                c_a = d_a / (low[k] * (1.0 - q) + d_a) if d_a > 0.0 else 0.0
+                c_b = tangent / (high[k] * (1.0 - q) + tangent) if tangent > 0.0 else 0.0
+                l_a, l_b = t_a, t_b
+            else:
+                l_a, r_a, slope, spill_a = level_of(
+                    t_a, j, q, free, hole_left, others, others_rank,
+                    ratio, table, prefix, filled, fill_table, suffix, finite, outside,
+                )  # fmt: skip
+                l_b, r_b, spill_b = l_a, r_a, spill_a
+                if r_a < finite:
+                    l_b = min(l_a + (t_b - t_a) / slope, ratio[finite - 1])
+                    r_b = rank_of(l_b, ratio, table)
+                elif outside > 0.0:
+                    spill_b = min(spill_a + (t_b - t_a) / outside, 1.0)
+                own_a, own_b = min(l_a * q, free), min(l_b * q, free)
+                hole_a, hole_b = min(l_a * hole_q, hole_p), min(l_b * hole_q, hole_p)
             w_a, w_b = 1.0 - c_a, 1.0 - c_b
             if place:
                 w_a *= deposits[k, 0]
                 w_b *= deposits[k, 1]
-                sums.atoms[r_a, 0] += w_a * t_a
+                sums.atoms[r_a, 0] += w_a * l_a
                 sums.atoms[r_a, 1] += w_a
-                sums.atoms[r_b, 0] += w_b * t_b
+                sums.atoms[r_b, 0] += w_b * l_b
                 sums.atoms[r_b, 1] += w_b
                 correction += w_a * own_a + w_b * own_b
                 correction += (deposits[k, 0] * c_a + deposits[k, 1] * c_b) * free
-            else:
+                spilled += w_a * spill_a + w_b * spill_b
+            else:  # no hole has p/q >= 1
                 values[k, 0, 0] += c_a
-                values[k, 0, 1] += w_a * t_a
+                values[k, 0, 1] += w_a * min(l_a, 1.0)
                 values[k, 0, 2] += w_a
                 values[k, 0, 3] += w_a * hole_a
                 values[k, 1, 0] += c_b
-                values[k, 1, 1] += w_b * t_b
+                values[k, 1, 1] += w_b * min(l_b, 1.0)
                 values[k, 1, 2] += w_b
                 values[k, 1, 3] += w_b * hole_b
             paths += 2
             known = k + 1 < stop and low[k + 1] == high[k]
             r_a, t_a, own_a, hole_a, d_a, slope_a = r_b, t_b, own_b, hole_b, d_b, slope_b
+        sums.spilled[0] += spilled
         sums.correction[j] += correction
     sums.paths[0] += paths
 
@@ -304,23 +344,23 @@ def _inner(level, s, k, many, order, grids, values, sums):
 
 
 @jit()
-def evaluate_chunk(level, chunk, chunks, order, grids, values, sums):
+def evaluate_chunk(level, chunk, chunks, order, levels, grids, values, sums):
     """Add to ``values`` a part of what paths at ``level`` hand on; that of later levels is known."""
     for s in range(grids.span.shape[1]):
         if level == grids.first.shape[0] - 1:
-            _leaves(s, chunk, chunks, False, order, grids, values, sums.deposits, sums)
+            _leaves(s, chunk, chunks, False, order, levels, grids, values, sums.deposits, sums)
             continue
         for k in range(grids.span[level, s, 0] + chunk, grids.span[level, s, 1], chunks):
             _inner(level, s, k, 0.0, order, grids, values, sums)
 
 
 @jit()
-def place_chunk(level, chunk, chunks, order, grids, deposits, sums):
+def place_chunk(level, chunk, chunks, order, levels, grids, deposits, sums):
     """Place a part of what the paths deposited at ``level`` reject next."""
     values = grids.value
     for s in range(grids.span.shape[1]):
         if level == grids.first.shape[0] - 1:
-            _leaves(s, chunk, chunks, True, order, grids, values, deposits, sums)
+            _leaves(s, chunk, chunks, True, order, levels, grids, values, deposits, sums)
             continue
         for k in range(grids.span[level, s, 0] + chunk, grids.span[level, s, 1], chunks):
             if deposits[k, 0] > 0.0:

@@ -23,6 +23,7 @@ from resispec_verify.kernels.path_grids import (
     remembered,
 )
 from resispec_verify.kernels.ratio_order import RatioOrder, rank_of
+from resispec_verify.kernels.water_level import Levels
 
 __all__ = ["Plan", "Survey", "learn", "make_plan", "no_grids", "survey"]
 
@@ -80,31 +81,37 @@ class Plan(NamedTuple):
 
 
 @jit()
-def _first_rejections(order, d, own, rank):
+def _first_rejections(order, floor, t_of, d, own, rank):
     count = rank_of(1.0, order.ratio, order.table)
     for j in range(count):
-        t = order.q[j] - order.p[j]
-        if t <= 0.0:
+        gap = order.q[j] - order.p[j]
+        if gap <= 0.0:
             continue
+        t = max(gap, min(floor, order.prefix[-1, 1] - order.p[j]))
         r = rank_of(t, order.ratio, order.table)
-        own[j], rank[j] = min(t * order.q[j], order.p[j]), r
-        d[j] = max(t * order.prefix[r, 0] - order.prefix[r, 1], 0.0) + own[j]
+        own[j], rank[j], t_of[j] = min(t * order.q[j], order.p[j]) * (gap / t), r, t
+        d[j] = max(t * order.prefix[r, 0] - order.prefix[r, 1], 0.0) * (gap / t) + own[j]
 
 
 @jit()
-def _follow_up(last, levels, order):
+def _follow_up(last, more, order, levels):
     """Sums of w t' and of w over the atoms that follow a path, by its octave: (OCTAVES, 2)."""
     sums = np.full((OCTAVES, 2), 1e300)  # no bound
     for octave in range(OCTAVES):
         t_parent = 1.4 * 2.0 ** (octave + 1 - OCTAVES)
         count = rank_of(t_parent, order.ratio, order.table)
         if not last:  # a guess: every further rejection adds as much
-            sums[octave, 0] = levels * (t_parent * order.prefix[count, 0] - order.prefix[count, 1])
+            sums[octave, 0] = more * (t_parent * order.prefix[count, 0] - order.prefix[count, 1])
             continue
         t_sum = w_sum = 0.0
         for j in range(count):
             t = t_parent * order.q[j] - order.p[j]
-            if t > 0.0:
+            if t > 0.0 and levels is not None:
+                r = rank_of(t, levels.filled, levels.table)
+                if r < levels.finite:
+                    t_sum += min((t - order.prefix[r, 1]) / levels.suffix[r], 1.0)
+                w_sum += 1.0
+            elif t > 0.0:
                 r = rank_of(t, order.ratio, order.table)
                 d = max(t * order.prefix[r, 0] - order.prefix[r, 1], 0.0)
                 w = 1.0 - (d / (t_parent * (1.0 - order.q[j]) + d) if d > 0.0 else 0.0)
@@ -145,26 +152,32 @@ def _reject_octaves(weight, order, holes, set_of, follow_up, mass, forgotten, af
                 _reject_all(t, weight[s, octave], s, order, holes, set_of, follow_up, mass, forgotten, after)
 
 
-def survey(order: RatioOrder, candidates: int, gap: float) -> Survey:
-    """Look at all first rejections, and at coarse classes of the later ones."""
+def survey(
+    order: RatioOrder, candidates: int, gap: float, floor: float = 0.0, levels: Levels | None = None
+) -> Survey:
+    """Look at all first rejections, with a budget of at least ``floor``, and at classes of the later ones.
+
+    ``levels`` are those of water-filling.
+    """
     vocab = order.p.shape[0]
-    d, own, rank = np.zeros(vocab), np.zeros(vocab), np.zeros(vocab, np.int64)
-    _first_rejections(order, d, own, rank)
+    (d, own, t), rank = np.zeros((3, vocab)), np.zeros(vocab, np.int64)
+    _first_rejections(order, floor, t, d, own, rank)
     alive = np.flatnonzero(d > 0.0)
-    t = order.q[alive] - order.p[alive]
-    octave = np.frexp(t)[1].astype(np.int64) - 2 + OCTAVES
-    follow_up = [_follow_up(k == candidates - 1, candidates - k, order) for k in range(candidates)]
+    weight = order.q[alive] - order.p[alive]
+    octave = np.frexp(t[alive])[1].astype(np.int64) - 2 + OCTAVES
+    follow_up = [_follow_up(k == candidates - 1, candidates - k, order, levels) for k in range(candidates)]
     after_first = follow_up[1][np.clip(octave, 0, None)]
-    forget = own[alive] + np.minimum(after_first[:, 0] * order.q[alive], after_first[:, 1] * order.p[alive])
+    forget = np.minimum(after_first[:, 0] * order.q[alive], after_first[:, 1] * order.p[alive])
+    forget = own[alive] + forget * (weight / t[alive])
     holes = np.zeros(0, np.int64)
     if candidates > 2:
-        heavy = alive[(own[alive] > 0.0) & (t * order.q[alive] > 1e-2 * gap)]
+        heavy = alive[(own[alive] > 0.0) & (weight * order.q[alive] > 1e-2 * gap)]
         holes = heavy[np.argsort(-order.q[heavy], kind="stable")][:_MOST_HOLES]
     set_of = np.zeros(vocab, np.int64)
     set_of[holes] = np.arange(1, holes.size + 1)
     mass, forgotten = np.zeros((2, candidates, holes.size + 1, OCTAVES))
     where = set_of[alive] * OCTAVES + np.clip(octave, 0, None)
-    weight = np.bincount(where, t, minlength=(holes.size + 1) * OCTAVES).reshape(holes.size + 1, OCTAVES)
+    weight = np.bincount(where, weight, minlength=(holes.size + 1) * OCTAVES).reshape(holes.size + 1, OCTAVES)
     for level in range(2, candidates):
         weight[weight < 1e-3 * gap / weight.size] = 0.0
         after = np.zeros_like(weight)

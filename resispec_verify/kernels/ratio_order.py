@@ -145,7 +145,7 @@ def _gather(order, p, q):
 
 
 @jit()
-def _bucket_table(ratio):
+def bucket_table(ratio):
     bits = ratio.view(np.int64)
     table = np.empty(_BUCKETS + 1, np.int32)
     bucket = 0
@@ -200,4 +200,4 @@ def ratio_order(p: NDArray[np.float64], q: NDArray[np.float64]) -> RatioOrder:
     order, ratio = _unpack(keys, p, q, index_bits)
     _settle_runs(keys, ratio, order, index_bits)
     p_sorted, q_sorted, prefix = _gather(order, p, q)
-    return RatioOrder(order, ratio, p_sorted, q_sorted, prefix, _bucket_table(ratio))
+    return RatioOrder(order, ratio, p_sorted, q_sorted, prefix, bucket_table(ratio))

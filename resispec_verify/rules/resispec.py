@@ -85,15 +85,14 @@ class ResiSpec(Rule):
     def sum_paths(
         self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
     ) -> shaped_paths.PathSum | None:
-        """The scalar recursion, for the printed algorithm (the default options)."""
-        if self != ResiSpec():
+        """The scalar recursion; where the hole is read literally, with one candidate only."""
+        if type(self) is not ResiSpec or (self.hole == "literal" and candidates != 1):
             return None
-        order = ratio_order(to_numpy(target), to_numpy(draft))
-        if candidates == 1:  # in closed form; two additions a token more than a path sum makes
-            accepted = np.minimum(to_numpy(target), to_numpy(draft))
-            mass = accepted + last_round(order, **self.options())
-            return shaped_paths.PathSum(mass, accepted.sum(keepdims=True), np.zeros(2), 2 * mass.size)
-        return shaped_paths.shaped_marginal(order, candidates, gap, most_paths)
+        order, options = ratio_order(to_numpy(target), to_numpy(draft)), self.options()
+        if candidates == 1:
+            return shaped_paths.single_round(order, **options)
+        del options["hole"]
+        return shaped_paths.shaped_marginal(order, candidates, gap, most_paths, **options)
 
     def proxy(self, current: Any, draft: Any, token: Any) -> Any:
         """GetProxy's k after rejecting one token a row."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from resispec_verify.kernels.shaped_paths import PathSum
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import WithoutReplacement
 from resispec_verify.rules.resispec import Budget, Hole, Redistribution, ResiSpec
@@ -43,6 +44,14 @@ class SequoiaResiSpec(Rule):
         """ResiSpec's residual with the current draft; then the draft loses the rejected token."""
         shaped = self._shaped().reject(state, tokens)
         return replace(shaped, draft=draft_without(state.draft, tokens))
+
+    def sum_paths(
+        self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+    ) -> PathSum | None:
+        """With one candidate this is `resispec`."""
+        if type(self) is not SequoiaResiSpec or candidates != 1:
+            return None
+        return self._shaped().sum_paths(target, draft, candidates, gap, most_paths)
 
     def options(self) -> dict[str, str]:
         """ResiSpec's three options."""

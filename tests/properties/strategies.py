@@ -22,7 +22,7 @@ Law = tuple[F, ...]
 
 
 class General(ResiSpec):
-    """ResiSpec without its scalar recursion, which only the default options of the rule itself have."""
+    """ResiSpec without its sums over paths, which only the rule itself has."""
 
 
 class Enumerated(ResiSpec):

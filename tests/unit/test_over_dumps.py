@@ -54,7 +54,7 @@ def mixed(tmp_path: Path) -> FlatDump:
 
 
 EVALUATION = Evaluation(
-    (ResiSpec(), ResiSpec(budget="floor"), SpecInfer()), 2, budget=Budget(0.05, 1e3, 10, until_decided=False)
+    (ResiSpec(), ResiSpec(hole="literal"), SpecInfer()), 2, budget=Budget(0.05, 1e3, 10, until_decided=False)
 )
 
 
@@ -82,7 +82,7 @@ def test_the_size_of_batches_changes_no_bit(dump, mixed, size):
 
 def test_the_mixed_dump_has_rows_with_and_without_a_gap_that_differ_from_the_target(mixed):
     table = evaluate_dump(mixed, Reading(), EVALUATION, backend=NUMPY, clock=Clock())
-    [row] = [row for row in table.rows if row.rule == ResiSpec(budget="floor") and row.verdict]
+    [row] = [row for row in table.rows if row.rule == ResiSpec(hole="literal") and row.verdict]
     assert {gap > 0 for gap, tv in zip(row.gap, row.tv, strict=True) if tv > 1e-3} == {True, False}
 
 
