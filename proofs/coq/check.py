@@ -26,7 +26,7 @@ LAYERS = (
     ("laws",),
     ("piecewise", "path_identity", "exact_round", "token_free", "resispec", "theorem_2"),
     ("optimal_sequential", "theorem_1"),
-    ("mutants",),
+    ("mutants", "specinfer_bound"),
 )
 MODULES = tuple(module for layer in LAYERS for module in layer)
 PREFIX = "Speculative"
@@ -98,6 +98,14 @@ TWINS = (
         "levels n T -> iid t -> rounds_le n.+1 t ->",
     ),
     Twin("optimal_sequential", "level_at_1", "level 1 n.+1 <= 0.", "level 1 n <= 0."),
+    Twin(
+        "specinfer_bound",
+        "transport_bound",
+        "iid q t -> rounds_le n t ->\n  acceptance",
+        "iid q t -> rounds_le n.+1 t ->\n  acceptance",
+    ),
+    Twin("specinfer_bound", "specinfer_below", "<= mass_q (S n) ^+ n * (", "<= mass_q (S n) ^+ n.+1 * ("),
+    Twin("specinfer_bound", "mass_q_gt0", "1 <= s -> 0 < mass_q s.", "0 <= s -> 0 < mass_q s."),
     Twin("theorem_1", "computed_1", "Qmake 141 290; Qmake 31 145]", "Qmake 142 290; Qmake 31 145]"),
     Twin("theorem_1", "computed_2", "Qmake 2131 11020]", "Qmake 2132 11020]"),
     Twin(

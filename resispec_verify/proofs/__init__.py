@@ -39,6 +39,7 @@ TITLES = {
     "token-free": "Token-free shaping",
     "optimal-sequential": "The optimal sequential rule",
     "transport-limit": "The transport limit, by prefixes",
+    "specinfer-bound": "SpecInfer and the limit",
     "layout": "The optimal joint rule's layout",
     "two-distinct": "Two distinct candidates",
 }

@@ -31,7 +31,7 @@ def test_python_blocks_run(code, tmp_path, monkeypatch):
 
 COMMANDS = (
     "kl", "inspect", "limits", "drift", "explore", "picture", "runtime", "report", "record", "replay",
-    "compare", "rules", "check", "prove",
+    "compare", "rules", "check", "prove", "tree",
 )  # fmt: skip
 
 
