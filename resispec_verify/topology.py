@@ -15,10 +15,12 @@ from functools import cached_property
 
 from resispec_verify.errors import InputError
 
-__all__ = ["MOST_NODES", "Topology"]
+__all__ = ["MOST_LEVELS", "MOST_NODES", "Topology"]
 
 #: More nodes than any tree that is verified in one forward pass has.
 MOST_NODES = 2**16
+#: The same for its levels, the root included.
+MOST_LEVELS = 512
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Topology:
     ------
     InputError
         No node, a root that is not node 0, a parent that is missing or does not come before its child (so
-        there is no cycle and no orphan), or more than `MOST_NODES` nodes.
+        there is no cycle and no orphan), or more than `MOST_NODES` nodes or `MOST_LEVELS` levels.
     """
 
     parents: tuple[int, ...]
@@ -52,6 +54,8 @@ class Topology:
                     f"node {node} has parent {parent}; every node but the root needs a parent from 0 to "
                     f"{node - 1}, so number the nodes from the root outwards"
                 )
+        if self.levels > MOST_LEVELS:
+            raise InputError(f"a tree of {self.levels} levels; at most {MOST_LEVELS} are verified at once")
 
     @classmethod
     def complete(cls, depth: int, branching: int) -> Topology:

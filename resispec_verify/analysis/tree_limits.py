@@ -82,13 +82,14 @@ def limits_of(
     Returns
     -------
     float or None, twice
-        Each has a mean over the candidates that is a bound; None for proposals that have none here.
+        Each has a mean over the candidates that is a bound; None for proposals that have none here, and where
+        a path is so unlikely that its probability is 0 in float64.
     """
     if not isinstance(proposal, (Iid, WithoutReplacement, Greedy)):
         return None, None
     if topology.nodes == 1:
         return 1.0, 1.0
-    root = _one_node(tree, places[0], proposal, len(topology.children[0]))
+    root = _one_node(tree, topology, places, 0, proposal, len(topology.children[0]))
     by_node = any_rule = 1.0 + root
     for depth in range(1, topology.levels):
         level = [node for node, d in enumerate(topology.depths) if d == depth]
@@ -97,14 +98,20 @@ def limits_of(
         inner = [node for node in level if topology.children[node]]
         most = max((len(topology.children[node]) for node in inner), default=0)
         by_node += sum(
-            share * _one_node(tree, places[node], proposal, most)
+            share * _one_node(tree, topology, places, node, proposal, most)
             for node, share, _ in (_shares(tree, topology, places, proposal, inner) if inner else ())
         )
-    return by_node, any_rule
+    found = by_node, any_rule
+    return found[0] if np.isfinite(found[0]) else None, found[1] if np.isfinite(found[1]) else None
 
 
-def _one_node(tree: PrefixTree, place: int, proposal: Any, candidates: int) -> float:
-    return float(proposal.limit(tree.target(place), tree.draft(place), candidates))
+def _one_node(
+    tree: PrefixTree, topology: Topology, places: Sequence[int], node: int, proposal: Any, candidates: int
+) -> float:
+    target, draft = tree.target(places[node]), tree.draft(places[node])
+    if isinstance(proposal, Greedy):  # the ones that are there, however ties were broken
+        return float(target[tree.tokens[[places[child] for child in topology.children[node]]]].sum())
+    return float(proposal.limit(target, draft, candidates))
 
 
 def _shares(
@@ -124,18 +131,23 @@ def _shares(
     for depth, children in zip(topology.depths, topology.children, strict=True):
         widest[depth] = max(widest[depth], len(children))
     target, passed = np.empty(lines.shape), np.empty(lines.shape)
-    held = np.empty((*lines.shape, most))
+    held, above = np.empty((2, *lines.shape, most))
     known: dict[int, tuple[Floats, Floats]] = {}
     for at in np.ndindex(lines.shape):
         node = int(lines[at])
         before, token = places[topology.parents[node]], int(tree.tokens[places[node]])
         if node not in known:
             known[node] = _held(tree.draft(before), token, most, proposal)
-        target[at], held[at] = tree.target(before)[token], known[node][0]
-        passed[at] = min(target[at], known[node][1][widest[at[1]] - 1])
-    inside = _inside(topology, set(nodes), proposal, held, 0, 0)
-    by_node = passed.prod(axis=1) / inside
-    any_rule = np.minimum(target.prod(axis=1) / inside, 1.0)
+        target[at] = tree.target(before)[token]
+        held[at], above[at] = known[node]
+        passed[at] = min(target[at], above[at][widest[at[1]] - 1])
+    if isinstance(proposal, Greedy):
+        inside = np.ones(len(lines))
+    else:
+        inside = _inside(topology, set(nodes), proposal, held, above, 0, 0)
+    with np.errstate(divide="ignore", invalid="ignore"):  # below 1e-308
+        by_node = passed.prod(axis=1) / inside
+        any_rule = np.minimum(target.prod(axis=1) / inside, 1.0)
     return list(zip(lines[:, -1].tolist(), by_node.tolist(), any_rule.tolist(), strict=True))
 
 
@@ -154,15 +166,24 @@ def _held(draft: Floats, token: int, most: int, proposal: Proposal) -> tuple[Flo
 
 
 def _inside(
-    topology: Topology, ends: set[int], proposal: Proposal, held: Floats, node: int, depth: int
+    topology: Topology,
+    ends: set[int],
+    proposal: Proposal,
+    held: Floats,
+    above: Floats,
+    node: int,
+    depth: int,
 ) -> Floats:
     """P(a path below a node ends in `ends`), ``(paths,)``; exact for i.i.d. siblings, else from below.
 
-    ``held (paths, depth, m)`` holds the probability that each token of each path is among m siblings.
+    ``held (paths, depth, m)`` holds the probability that each token of each path is among m siblings, from
+    below; ``above`` from above.
     """
     if depth == held.shape[1]:
         return np.full(len(held), float(node in ends))
-    below = [_inside(topology, ends, proposal, held, child, depth + 1) for child in topology.children[node]]
+    below = []
+    for child in topology.children[node]:  # no comprehension, which is a frame more: trees have many levels
+        below.append(_inside(topology, ends, proposal, held, above, child, depth + 1))
     if not below:
         return np.zeros(len(held))
     if isinstance(proposal, Iid):
@@ -170,4 +191,8 @@ def _inside(
             return -np.expm1(np.sum([np.log1p(-held[:, depth, 0] * share) for share in below], axis=0))
     # A token that is among the first m stands before a tree at least as good as the worst of theirs.
     least = np.minimum.accumulate(below, axis=0)
-    return np.max([held[:, depth, m] * least[m] for m in range(len(below))], axis=0)
+    among = np.max([held[:, depth, m] * least[m] for m in range(len(below))], axis=0)
+    # It comes (m + 1)-th with held[m] - held[m - 1], and, not being there before, with at least its q.
+    before = np.pad(above[:, depth, : len(below) - 1], ((0, 0), (1, 0)))
+    comes = np.maximum(held[:, depth, : len(below)] - before, held[:, depth, :1] * (1.0 - before))
+    return np.maximum(among, np.sum(comes.T * below, axis=0))

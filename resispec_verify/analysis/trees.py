@@ -34,7 +34,16 @@ from resispec_verify.evidence.marginal import estimated_acceptance
 from resispec_verify.rules import RULES, Rule, make_rule
 from resispec_verify.topology import Topology
 
-__all__ = ["Drawn", "TreeRow", "add_trees", "default_rules", "flat_acceptance", "how_drawn", "merge"]
+__all__ = [
+    "Drawn",
+    "TreeRow",
+    "add_trees",
+    "default_rules",
+    "flat_acceptance",
+    "how_drawn",
+    "merge",
+    "recorded_tree",
+]
 
 Floats = NDArray[np.float64]
 Key = tuple[str, Sampling, str, Topology]
@@ -167,7 +176,7 @@ def how_drawn(dump: TreeDump, asked: dict[str, Any], siblings: str | None = None
     said = dump.siblings
     if said is not None and siblings is not None and said != siblings:
         raise InputError(f"{dump.path}: says that its siblings are {said!r}; leave --siblings {siblings} out")
-    kind = said or siblings or "iid"
+    kind = said if said is not None else siblings or "iid"
     if siblings is not None and siblings not in {rule.proposal.name for rule in RULES.values()}:
         raise InputError(f"no rule is for candidates drawn {siblings!r}; see --siblings of `record`")
     if kind in _DISTINCT:
@@ -191,6 +200,14 @@ def _check_distinct(dump: TreeDump, kind: str) -> None:
                 f"{dump.path}: prefix {int(np.argmax(again))}: the candidates after node {node} repeat, so "
                 f"they were not drawn {kind!r}; say how they were (meta['siblings'] or --siblings)"
             )
+
+
+def recorded_tree(dump: TreeDump) -> Topology:
+    """The shape of the trees of a dump; `InputError` where it is larger than any that is verified."""
+    try:
+        return Topology(tuple(dump.parent.tolist()))
+    except InputError as error:
+        raise InputError(f"{dump.path}: {error}") from None
 
 
 def default_rules(siblings: str, topology: Topology) -> tuple[Rule, ...]:
@@ -235,8 +252,12 @@ def add_trees(
         A tree that does not fit into the recorded one; a rule for other candidates, or one that needs more
         than a node has; logits that are none; candidates that were not drawn as it says.
     """
-    recorded = Topology(tuple(int(parent) for parent in dump.parent))
-    places = [topology.nodes_in(recorded) for topology in topologies]
+    recorded = recorded_tree(dump)
+    topologies = tuple(dict.fromkeys(topologies))
+    try:
+        places = [topology.nodes_in(recorded) for topology in topologies]
+    except InputError as error:
+        raise InputError(f"{dump.path}: {error}") from None
     for rule in rules:
         _check_rule(rule, dump, drawn.siblings, topologies)
     for prefix in range(dump.prefixes):

@@ -142,7 +142,8 @@ def _child(pipe: Any, job: Job) -> None:
     except KeyboardInterrupt:  # no terminal reaches this process
         answer = "bad input", f"{job.sampler}: the module fails: KeyboardInterrupt"
     sys.stderr.flush()
-    send(*answer)
+    with contextlib.suppress(OSError):  # it closed the pipe
+        send(*answer)
     threading.Event().wait()  # to be ended by the parent, whatever threads the sampler left
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -87,23 +88,26 @@ def tree(
         Write one line a prefix here; without a dump, one a tree.
     """
     check_writable(json, csv, inputs=files_read(logits or []))
-    trees = [_parsed(text) for text in dict.fromkeys(topology or [])]
+    trees = list(dict.fromkeys(_parsed(text) for text in topology or []))
     asked = _asked(temperature, top_k, top_p, min_p)
     failures: list[str] = []
     if grow is None:
-        _refuse(levels=levels, candidates=candidates, acceptance=acceptance)
+        _refuse("--grow NODES", levels=levels, candidates=candidates, acceptance=acceptance)
     else:
         _check_growth(grow, levels, candidates, topology)
+    if not logits:
+        if grow is None and not trees:
+            raise InputError("nothing to do: give --logits PATH..., --topology TREE, or --grow N")
+        if grow is not None and acceptance is None:
+            raise InputError("--grow needs probabilities: give --acceptance A,B,... or --logits PATH...")
+        _refuse("a dump: give --logits PATH...", rule=rule, siblings=siblings, **asked, candidates=candidates,
+                pad_vocab=pad_vocab or None)  # fmt: skip
+    elif acceptance is not None:
+        raise InputError("give either --acceptance or --logits, not both")
     if acceptance is not None and grow is not None:
-        if logits:
-            raise InputError("give either --acceptance or --logits, not both")
         results = [_grown_by_hand(acceptance, grow, levels)]
         records = [{k: v for k, v in results[0].items() if k != "acceptance"}]
     elif not logits:
-        if not trees:
-            raise InputError("nothing to do: give --logits PATH..., --topology TREE, or --grow N")
-        if rule or siblings or any(value is not None for value in asked.values()):
-            raise InputError("a rule and how candidates were drawn need a dump: give --logits PATH...")
         results = [_shape(one) for one in trees]
         records = [{k: v for k, v in r.items() if k != "nodes_by_level"} for r in results]
     elif grow is not None:
@@ -143,10 +147,10 @@ def _asked(
     return {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
 
 
-def _refuse(**options: object) -> None:
+def _refuse(need: str, **options: object) -> None:
     for name, value in options.items():
         if value is not None:
-            raise InputError(f"--{name} needs --grow NODES; leave it out")
+            raise InputError(f"--{name.replace('_', '-')} needs {need}; or leave it out")
 
 
 def _check_growth(nodes: int, levels: int | None, candidates: int | None, topology: object) -> None:
@@ -246,9 +250,8 @@ def _evaluated(
     by_count: bool = False,
 ) -> tuple[list[TreeRow], list[str]]:
     """The rows of all dumps, and what could not be read."""
-    from resispec_verify.analysis.trees import add_trees, how_drawn, merge
+    from resispec_verify.analysis.trees import add_trees, how_drawn, merge, recorded_tree
     from resispec_verify.dumps import open_tree
-    from resispec_verify.topology import Topology
 
     rows: dict[Any, TreeRow] = {}
     failures: list[str] = []
@@ -257,8 +260,13 @@ def _evaluated(
         try:
             dump = open_tree(path, pad_vocab=pad)
             drawn = how_drawn(dump, asked, siblings)
-            used = topologies or [Topology(tuple(dump.parent.tolist()))]
+            used = topologies or [recorded_tree(dump)]
             rules = _rules(names, drawn.siblings, used)
+            if not rules:
+                raise InputError(
+                    f"{path}: no rule here verifies candidates drawn {drawn.siblings!r} at every node of "
+                    "this tree; see `resispec-verify rules`, or take another --topology"
+                )
             with progress(str(path), dump.prefixes) as advance:
                 add_trees(fresh, rules, dump, drawn, used, by_count=by_count, advance=advance)
         except InputError as error:
@@ -282,11 +290,9 @@ def _grown(
     from resispec_verify.dumps import kind, load_mapping
 
     kinds = set()
-    for path in paths:
-        if path.is_file():
-            kinds.add("tree" if kind(load_mapping(path)) == "tree" else "flat")
-        else:
-            kinds.add("flat")
+    for path in filter(Path.exists, paths):
+        with contextlib.suppress(InputError):  # which is said when it is opened
+            kinds.add("tree" if path.is_file() and kind(load_mapping(path)) == "tree" else "flat")
     if len(kinds) > 1:
         raise InputError("--grow takes tree dumps or flat ones, not both at once")
     if kinds == {"tree"}:

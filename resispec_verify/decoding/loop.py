@@ -22,6 +22,7 @@ from resispec_verify.decoding.models import TreeModel, tree_model
 from resispec_verify.distributions import Sampling
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.given_candidates import NodeOutcome, outcome_given_candidates
+from resispec_verify.record import arrays
 from resispec_verify.record.loops import Model, check_prompts, draw
 from resispec_verify.rules import Greedy, Proposal, Rule, TupleRule
 from resispec_verify.topology import Topology
@@ -179,7 +180,8 @@ def decode(
     ------
     InputError
         Vocabularies that differ; a prompt that is empty, of other tokens, or does not fit into the context
-        with the tree below its last token; more or fewer children at a node than the rule verifies.
+        with the tree below its last token; more or fewer children at a node than the rule verifies; logits
+        with NaN or +inf, or only -inf.
     """
     target, draft = _as_tree_model(target), _as_tree_model(draft)
     options = {"rule": rule, "topology": topology, "tokens": tokens, "sampling": sampling}
@@ -270,7 +272,7 @@ def _step(
     grown = clock()
     target.grow(tree.tokens[1:], tree.parents[1:])
     inner = [node for node, planned in enumerate(tree.planned) if planned] or [0]
-    rows = dict(zip(inner, target.logits(inner), strict=True))
+    rows = dict(zip(inner, _rows("target", target, inner), strict=True))
     target_seconds = clock() - grown
     outcomes = _Outcomes(tree, rule, rows, sampling)
 
@@ -293,7 +295,7 @@ def _step(
     if rest is None:
         if node not in rows:
             asked = clock()
-            rows[node] = target.logits([node])[0]
+            rows[node] = _rows("target", target, [node])[0]
             target_seconds += clock() - asked
         rest = outcomes.target(node)
     tokens = [*(tree.tokens[child] for child in path), draw(rest, generator.random())]
@@ -315,6 +317,12 @@ def _step(
         target_seconds=target_seconds + target_advanced - left,
         verify_seconds=verified - grown - target_seconds,
     )
+
+
+def _rows(name: str, model: TreeModel, nodes: Sequence[int]) -> np.ndarray:
+    """Logits ``[len(nodes), V]``, checked."""
+    rows = np.asarray(model.logits(nodes))
+    return arrays.logits(f"{name} logits", rows, rows.dtype)
 
 
 class _Outcomes(dict[int, NodeOutcome]):
@@ -349,7 +357,7 @@ def grow(
     tree.planned.append(len(topology.children[0]))
     level = [0]
     while parents := [node for node in level if tree.planned[node]]:
-        rows = draft.logits(parents)
+        rows = _rows("draft", draft, parents)
         laws = sampling.probabilities(rows, dtype=np.float64)
         # The best tokens in turn are those of the logits, also where only the first has any probability.
         ranked = T1.probabilities(rows, dtype=np.float64) if isinstance(proposal, Greedy) else laws
@@ -392,8 +400,8 @@ def _pick(outcome: NodeOutcome, children: int, u: float) -> int:
 def expected_tokens(tree: Tree, outcome: Callable[[int], NodeOutcome]) -> float:
     """The mean accepted length, final token included, of one tree given its candidates.
 
-    ``E(node) = 1 + sum_i e_i E(child_i)`` with ``e_i`` the probability that the i-th child is emitted, and 1
-    at a leaf.
+    The sum over its nodes, the root included, of the probability that each is reached: the product, on the
+    way to it, of the probabilities that the rule emits that child.
 
     Parameters
     ----------
@@ -401,11 +409,9 @@ def expected_tokens(tree: Tree, outcome: Callable[[int], NodeOutcome]) -> float:
     outcome : callable
         From a node with children to what the rule does there; asked only where the rule can arrive.
     """
-
-    def below(node: int) -> float:
-        if not tree.children[node]:
-            return 1.0
-        pairs = zip(outcome(node).emitted, tree.children[node], strict=False)
-        return 1.0 + sum(float(emitted) * below(child) for emitted, child in pairs if emitted > 0)
-
-    return below(0)
+    reached = np.zeros(len(tree.tokens))
+    reached[0] = 1.0
+    for node, children in enumerate(tree.children):
+        if children and reached[node] > 0:
+            reached[children] = reached[node] * outcome(node).emitted[: len(children)]
+    return float(reached.sum())

@@ -320,7 +320,9 @@ def _tree(
             continue
         for key, model in (("target_logits", target), ("draft_logits", draft)):
             rows[key].append(settings.rows(key, model, paths[node])[0])
-        law = settings.law(rows["draft_logits"][-1])
+        row = rows["draft_logits"][-1]
+        # The best tokens in turn are those of the logits, also where only the first has any probability.
+        law = Sampling().probabilities(row, dtype=np.float64) if siblings == "fixed" else settings.law(row)
         drawn: list[np.ndarray] = []
         for child in children:
             weights = proposal.next(law, tuple(drawn))

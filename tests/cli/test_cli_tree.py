@@ -1,6 +1,7 @@
 """`tree`: accepted length over recorded trees, the cost of trees, and the best tree of a budget."""
 
 import csv
+import itertools
 
 import numpy as np
 import pytest
@@ -118,7 +119,13 @@ def test_the_best_tree_of_a_budget(cli, trees):
         (("--topology", "-1,0,7"), ["node 2 has parent 7"]),  # no such node
         (("--topology", "-1,0,-1"), ["node 2 has parent -1"]),  # an orphan
         (("--topology", "d99b9"), ["take a smaller tree"]),
-        (("--topology", "d3b2", "--rule", "specinfer"), ["need a dump"]),
+        (("--topology", "d3b2", "--rule", "specinfer"), ["--rule needs a dump"]),
+        (("--topology", "d3b2", "--pad-vocab"), ["--pad-vocab needs a dump"]),
+        (("--topology", "d3b2", "--top-k", "5"), ["--top-k needs a dump"]),
+        (("--grow", "5", "--acceptance", "0.5", "--rule", "specinfer"), ["--rule needs a dump"]),
+        (("--grow", "5", "--acceptance", "0.5", "--candidates", "2"), ["--candidates needs a dump"]),
+        (("--grow", "5", "--acceptance", "0.5", "--temperature", "0.5"), ["--temperature needs a dump"]),
+        (("--topology", "d65536b1"), ["65536 levels; at most 512"]),
         (("--topology", "d3b2", "--levels", "2"), ["--levels needs --grow"]),
         (("--grow", "0", "--acceptance", "0.5"), ["--grow must be in 1..512"]),
         (("--grow", "5", "--acceptance", "0.9,0.2"), ["sum to at most 1"]),
@@ -126,7 +133,7 @@ def test_the_best_tree_of_a_budget(cli, trees):
         (("--grow", "5", "--acceptance", "a"), ["0.6,0.2,0.1"]),
         (("--grow", "5", "--levels", "0", "--acceptance", "0.5"), ["--levels must be at least 1"]),
         (("--grow", "5", "--topology", "d3b2"), ["leave --topology out"]),
-        (("--grow", "5"), ["nothing to do"]),
+        (("--grow", "5"), ["--acceptance A,B,... or --logits"]),
         (("--logits", "none.pt"), ["none.pt"]),
         (("--logits", EXAMPLE), ["is a flat dump, and a tree"]),
         (("--logits", "TREES", "--temperature", "-1"), ["--temperature must be"]),
@@ -160,11 +167,39 @@ def test_bad_usage_is_one_line(cli, tmp_path, arguments, words):
         ({"target_logits": torch.full((3, 3, 6), torch.nan)}, ["target_logits", "NaN"]),
         ({"meta": {"sampling": {"temperature": "hot"}}}, ["must be a number"]),
         ({"meta": {"siblings": 7}}, ["must be a name"]),
+        (
+            {
+                "parent": (-1, *range(600)),
+                "tokens": torch.zeros(3, 601, dtype=torch.int64),
+                "target_logits": drawn(3, 600, 6),
+                "draft_logits": drawn(3, 600, 6),
+            },
+            ["trees.pt", "601 levels; at most 512"],
+        ),
     ],
 )
 def test_bad_trees_are_one_line(cli, tmp_path, changes, words):
     path = save_tree(tmp_path / "trees.pt", **changes)
     assert_refused(cli("tree", "--logits", path, "--rule", "specinfer"), *words)
+
+
+@pytest.mark.parametrize(
+    ("siblings", "topology"), [("IID", "d3b2"), ("", "d3b2"), ("pairs", "d3b1"), ("nonsense", "d1b1")]
+)
+def test_candidates_that_no_rule_verifies_are_refused_and_not_passed_over(cli, tmp_path, siblings, topology):
+    tokens = torch.tensor([[0, 3, 2, 1, 4, 5, 0]] * 3)
+    path = save_tree(tmp_path / "trees.pt", tokens=tokens, meta={"siblings": siblings})
+    refused = cli("tree", "--logits", path, "--topology", topology, "--json", tmp_path / "report.json")
+    assert_refused(refused, "trees.pt", f"candidates drawn {siblings!r}")
+    assert not (tmp_path / "report.json").exists()
+
+
+def test_a_tree_that_is_named_twice_counts_once(cli, trees):
+    named = ("d2b2", "-1,0,0", " d2b2")
+    options = [f"--topology={text}" for text in named]
+    report = cli("tree", "--logits", trees, "--rule", "specinfer", *options, "--json", "-").json
+    assert [(row["topology"], row["prefixes"]) for row in report["results"]] == [("d2b2", 3)]
+    assert len(cli("tree", *options, "--json", "-").json["results"]) == 1
 
 
 def test_another_temperature_is_another_tree(cli, tmp_path):
@@ -185,6 +220,17 @@ def test_a_bad_dump_does_not_take_the_others_along(cli, trees, tmp_path):
     assert_one_line(result.err, "none.pt")
     with open(tmp_path / "o.csv", newline="") as file:
         assert len(list(csv.DictReader(file))) == 3
+
+
+def test_nor_does_it_when_a_tree_is_grown(cli, trees, tmp_path):
+    broken = tmp_path / "broken.pt"
+    broken.write_bytes(b"no dump")
+    flat = save(tmp_path / "flat.pt", drawn(4, 6), drawn(4, 6, seed=1))
+    for bad, good in itertools.product((tmp_path / "none.pt", broken), (trees, flat)):
+        result = cli("tree", "--logits", bad, good, "--grow", 6, "--rule", "specinfer")
+        assert result.status == 2
+        assert_one_line(result.err, bad.name)
+        assert "\nspecinfer: " in result.out
 
 
 def test_a_rule_of_ones_own(cli, trees, tmp_path):

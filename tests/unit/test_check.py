@@ -586,6 +586,10 @@ def leaves_later(target, draft, rng):
     calls += 1
     return os._exit(0) if calls > 9 else good(target, draft, rng)
 
+def closes(target, draft, rng):
+    os.closerange(3, 256)  # our pipe is one of them
+    return good(target, draft, rng)
+
 def crashes(target, draft, rng):
     os.kill(os.getpid(), signal.SIGSEGV)
 
@@ -617,6 +621,7 @@ def rogues(module, tmp_path):
     [
         ("leaves", "ended its process (status 0)"),
         ("leaves_later", "ended its process (status 0)"),
+        ("closes", "ended its process (status 1)"),
         ("crashes", "ended its process (SIGSEGV)"),
     ],
 )

@@ -10,9 +10,10 @@ from record_helpers import HashModel as SlowHashModel
 
 import resispec_verify as rv
 from resispec_verify.decoding import decode, decode_steps, tree_model
-from resispec_verify.decoding.loop import expected_tokens, grow
+from resispec_verify.decoding.loop import Tree, expected_tokens, grow
+from resispec_verify.evidence.given_candidates import NodeOutcome
 from resispec_verify.rules import RULES, Greedy, make_rule
-from resispec_verify.topology import Topology
+from resispec_verify.topology import MOST_LEVELS, Topology
 
 PROMPT = [5, 9, 33, 2, 17, 8, 40, 21, 3, 3, 12]
 UNEVEN = Topology.parse("-1,0,0,1,1,3,0,2,3,5")  # depth first here and there, and of 10 nodes
@@ -263,6 +264,13 @@ def test_the_expected_length_is_the_mean_over_verifications_of_one_tree(name):
     assert abs(gap.mean()) < 5 * gap.std() / math.sqrt(len(gap))
 
 
+def test_the_expected_length_of_the_longest_path():
+    levels = MOST_LEVELS
+    tree = Tree([0] * levels, [-1, *range(levels - 1)], [*([i] for i in range(1, levels)), []])
+    found = expected_tokens(tree, lambda node: NodeOutcome(np.asarray([0.5]), None))
+    assert found == 2.0  # 1 + 1/2 + 1/4 + ...
+
+
 class Rows:
     """A memoryless model of one law, a zero of it at -inf."""
 
@@ -273,6 +281,20 @@ class Rows:
 
     def logits(self, tokens, last=1):
         return np.tile(self._row, (last, 1))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("side", ["target", "draft"])
+@pytest.mark.parametrize("topology", ["d3b2", "d1b1"])
+def test_logits_that_are_none_are_refused(value, side, topology):
+    if (side, topology) == ("draft", "d1b1"):
+        return  # a tree of the root alone asks the draft for nothing
+    pair = {"target": Rows([0.5, 0.5]), "draft": Rows([0.5, 0.5])}
+    pair[side]._row[:] = value
+    with pytest.raises(rv.InputError, match=f"{side} logits"):
+        decode(
+            *pair.values(), [[0]], rule=make_rule("specinfer"), topology=Topology.parse(topology), tokens=3
+        )
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -164,6 +164,17 @@ def test_trees_of_any_shape_and_siblings(tmp_path, siblings):
     assert (repeats > 0) == (siblings == "iid")
 
 
+def test_the_best_tokens_are_those_of_the_logits_at_temperature_zero_too(tmp_path):
+    record_trees(
+        tmp_path / "t.pt", TARGET, DRAFT, PROMPTS, topology=Topology.complete(2, 3), siblings="fixed",
+        settings=Settings(0.0),
+    )  # fmt: skip
+    dump = open_tree(tmp_path / "t.pt")
+    for r in range(dump.prefixes):
+        best = np.argsort(-dump.logits(r).draft[0], kind="stable")[:3]
+        assert dump.tokens[r, 1:].tolist() == best.tolist()
+
+
 def test_pairs_hold_the_best_token_of_the_draft(tmp_path):
     record_trees(
         tmp_path / "t.pt", TARGET, DRAFT, PROMPTS, topology=Topology.complete(3, 2), siblings="pairs"

@@ -63,6 +63,7 @@ def test_a_part_of_a_tree():
         ("-1,1", "node 1 has parent 1"),
         ("-1,0,-1", "node 2 has parent -1"),
         ("d40b9", "take a smaller tree"),
+        ("d600b1", "600 levels; at most 512"),
     ],
 )
 def test_text_that_is_no_tree(text, words):

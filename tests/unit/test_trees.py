@@ -146,6 +146,58 @@ def test_the_limit_is_estimated_without_bias(siblings):
     assert np.dot(weights, row.limit) == pytest.approx(expected, abs=1e-8)
 
 
+@pytest.mark.parametrize("siblings", ["iid", "without-replacement", "fixed"])
+def test_the_bounds_of_a_tree_whose_first_child_is_a_leaf(siblings):
+    """A path below the second child is there if its first token came second: rarer than among the two."""
+    name = {"iid": "specinfer", "without-replacement": "sequoia", "fixed": "eagle"}[siblings]
+    row, weights = row_of(name, Topology((-1, 0, 0, 2, 2)))
+    held = {}  # P(the path is in the tree)
+    for (_, second, *_, left, right), weight in zip(*ALL[siblings], strict=True):
+        for path in {(second, left), (second, right)}:
+            held[path] = held.get(path, 0.0) + weight
+    expected = 1 + float(one_level(siblings, ()))
+    expected += sum(min(float(TARGET[()][x] * TARGET[(x,)][y]), mass) for (x, y), mass in held.items())
+    assert np.dot(weights, row.limit_any) == pytest.approx(expected, abs=1e-8)
+    among = {x: F(0) for x in range(3)}
+    for drawn, weight in PROPOSALS[siblings](DRAFT[()], 2).items():
+        for x in set(drawn):
+            among[x] += weight
+    second = {x for x, _ in held}
+    by_node = sum(float(min(TARGET[()][x], among[x]) * one_level(siblings, (x,))) for x in second)
+    assert np.dot(weights, row.limit) == pytest.approx(1 + float(one_level(siblings, ())) + by_node, abs=1e-8)
+
+
+def test_ranked_candidates_that_tie_may_stand_in_any_order():
+    """The limit is the target's mass on the candidates that are there, at T = 0 too."""
+    logits = {"target_logits": np.log([[[0.2, 0.7, 0.1]]]), "draft_logits": np.log([[[0.25, 0.25, 0.5]]])}
+    for temperature, tokens, expected in ((1.0, (2, 1), 0.8), (1.0, (2, 0), 0.3), (0.0, (2, 1), 1.0)):
+        dump = tree_from_mapping(
+            "toy", {"parent": np.asarray([-1, 0, 0]), "tokens": np.asarray([[0, *tokens]]), **logits}
+        )
+        rows = {}
+        drawn = how_drawn(dump, {"temperature": temperature}, "fixed")
+        add_trees(rows, [make_rule("eagle")], dump, drawn, [Topology.parse("d2b2")])
+        (row,) = rows.values()
+        assert row.limit == row.limit_any == [pytest.approx(1 + expected)]
+        assert row.length == [pytest.approx(1 + expected)]  # the rule accepts as much
+
+
+def test_a_path_too_unlikely_for_a_float_has_no_bound():
+    chain = Topology((-1, *range(30)))
+    logits = np.tile([0.0, -700.0], (1, 31, 1))
+    rows = {}
+    dump = tree_from_mapping(
+        "toy",
+        {"parent": np.asarray(chain.parents), "tokens": np.ones((1, 31), int), "target_logits": logits,
+         "draft_logits": logits},
+    )  # fmt: skip
+    add_trees(rows, [make_rule("speculative")], dump, how_drawn(dump, {}), [chain])
+    (row,) = rows.values()
+    assert row.length == [31.0]  # p = q
+    assert row.limit == row.limit_any == [None]
+    assert row.result()["limit_mean"] is None
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_no_exact_rule_is_longer_than_the_limit(name):
     rule = make_rule(name)
