@@ -1,0 +1,226 @@
+"""Write docs/claims.md: its text from claims_template.md, its numbers from the logs in results/.
+
+    python experiments/claims.py [--check]
+
+``--check`` changes nothing and exits with 1 where the page is not current. In the template
+``{candidate[PAIR T RULE 1]:.3f}`` and the like stand for numbers: what `values` returns, by its words.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import decoded
+import ot_n
+import paper
+import prefixes
+import table_2
+from bounds import longest, per_level
+from pairs import HERE, RESULTS, Job
+from tables import logs, markdown
+
+from resispec_verify.analysis.specinfer_bound import largest_ratio, most_accepted
+
+PAGE = HERE.parent / "docs" / "claims.md"
+PICTURE = HERE.parent / "docs" / "img" / "ot_n.png"
+TEMPLATE = HERE / "claims_template.md"
+
+
+class Asked(dict):
+    """Numbers made when they are asked for: the words in the brackets of a placeholder are the arguments."""
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, words: str | int) -> Any:
+        self[words] = self._make(*map(_number, str(words).split()))
+        return self[words]
+
+
+def _number(word: str) -> Any:
+    try:
+        return float(word) if "." in word else int(word)
+    except ValueError:
+        return word
+
+
+def values(job: Job) -> dict[str, Any]:
+    """What a placeholder may name."""
+    own, same = decoded.found(job), prefixes.found(job)
+    emitted = {log["pair"]: log["results"] for log in logs(job, "table_4")}
+    drift = {log["pair"]: log["results"] for log in logs(job, "figure_1")}
+    steps = {log["pair"]: log for log in logs(job, "figure_3")}
+    nodes = {(row["pair"], row["temperature"]): row for row in ot_n.summaries(job)}
+    whole = [row for found in ot_n.nodes(job).values() for row in found]
+
+    def lines(pair: str, temperature: float, rule: str, tree: str = "d5b3") -> list[dict[str, Any]]:
+        return own[pair, decoded.Run(tree, rule, float(temperature))]
+
+    def kl(pair: str, temperature: float, rule: str, marginal: str, precision: str, field: str) -> Any:
+        return next(
+            row[field]
+            for row in emitted[pair]
+            if (row["rule"], row["temperature"], row["marginal"], row["precision"])
+            == (rule, temperature, marginal, precision)
+        )
+
+    def candidate(pair: str, temperature: float, rule: str, index: int) -> float:
+        return next(
+            row["acceptance_conditional"]
+            for row in drift[pair]
+            if (row["rule"], row["temperature"], row["index"]) == (rule, temperature, index)
+        )
+
+    def most_printed() -> float:
+        return max(
+            abs(row["kl_as_printed_mean"])
+            for found in emitted.values()
+            for row in found
+            if row["precision"] == "float32"
+        )
+
+    def part(pair: str, name: str) -> float:
+        return next(100 * p["share"] for p in steps[pair]["parts"] if p["phase"].startswith(name))
+
+    def beyond(rows: Any) -> list[Any]:
+        return [r for r in rows if r.resispec > longest(r.specinfer, int(r.tree[1]), int(r.tree[3]))]
+
+    llama = [r for r in paper.TABLE_6 if r.target == "Llama-2-7B"]
+    gains = {name: seen(own, f"{name}+resispec", name) for name in ("sequoia", "eagle")}
+    settings = dict.fromkeys(key[:2] for key in same)
+    ordered = [_falls(same, *setting) for setting in settings]
+    others = [r for r in paper.TABLE_6 if r.target != "Llama-2-7B"]
+    return {
+        "block": Asked(lambda name, number, *words: block(job, name, number, words)),
+        "own": Asked(lambda *a: decoded.expected(lines(*a))),
+        "emitted": Asked(lambda *a: decoded.realised(lines(*a))),
+        "steps": Asked(lambda *a: decoded.count(lines(*a))),
+        "own_ratio": Asked(
+            lambda pair, t, rule, base, tree="d5b3": (
+                decoded.expected(lines(pair, t, rule, tree)).value
+                / decoded.expected(lines(pair, t, base, tree)).value
+            )
+        ),
+        "same": Asked(lambda pair, t, rule, tree="d5b3": same[pair, float(t), tree, rule].length),
+        "ratio": Asked(
+            lambda pair, t, rule, tree="d5b3": same[pair, float(t), tree, rule].ratio(
+                same[pair, float(t), tree, "specinfer"]
+            )
+        ),
+        "prefixes": Asked(lambda pair, t: len(same[pair, float(t), "d5b3", "limit"].lengths)),
+        "positions": emitted["poor-skip6"][0]["positions"],
+        "kl": Asked(kl),
+        "kl_printed_max": most_printed(),
+        "candidate": Asked(candidate),
+        "nodes": Asked(lambda pair, t, field: nodes[pair, float(t)][field]),
+        "node_count": len(whole),
+        "node_ratio_max": max(limit / accepted for accepted, limit, _ in whole),
+        "near_count": sum(row["near"] for row in nodes.values()),
+        "near_max": max(row["near_limit_max"] for row in nodes.values() if row["near"]),
+        "level": Asked(per_level),
+        "most": Asked(lambda a, n: most_accepted(per_level(a, 5) if a > 1 else a, n)),
+        "largest": Asked(largest_ratio),
+        "longest": Asked(longest),
+        "eta_specinfer": _eta(same, "specinfer"),
+        "eta_optimal": _eta(same, "optimal-sequential"),
+        "limit_any": same["poor-skip6", 1.0, "d5b3", "limit of any rule"].length,
+        "verdict_sequoia": gains["sequoia"],
+        "verdict_eagle": gains["eagle"],
+        "verdict_trees": f"{sum(ordered)} of {len(ordered)}",
+        "mean_most": largest_ratio(3) * per_level(2.51, 5),
+        "bounds_table": bounds_table(llama),
+        "beyond": len(beyond(llama)),
+        "beyond_others": len(beyond(others)),
+        "llama": len(llama),
+        "others": len(others),
+        "shaping": Asked(part),
+    }
+
+
+def seen(own: dict[Any, Any], rule: str, base: str) -> str:
+    """Whether a rule is longer than another on the tree of Table 2 by more than two standard errors."""
+    verdicts = []
+    for pair in dict.fromkeys(pair for pair, run in own if run.tree == table_2.TREE):
+        first, second = (decoded.expected(own[pair, decoded.Run(table_2.TREE, r, 1.0)]) for r in (rule, base))
+        verdicts.append(first.value - second.value > 2 * math.hypot(first.error, second.error))
+    return "holds" if all(verdicts) else "is not seen" if not any(verdicts) else "is seen on some pairs"
+
+
+def _falls(same: dict[Any, prefixes.Measured], pair: str, temperature: float) -> bool:
+    """Whether ResiSpec's ratio to SpecInfer falls from deep and narrow trees to flat and wide ones."""
+    found = [
+        same[pair, temperature, tree, "resispec"].ratio(same[pair, temperature, tree, "specinfer"]).value
+        for tree in paper.TABLE_3
+    ]
+    return sorted(found, reverse=True) == found
+
+
+def _eta(same: dict[Any, prefixes.Measured], rule: str) -> str:
+    """In how many settings the efficiency falls from 2 candidates to 4 and to 8."""
+    falls = []
+    for pair, temperature in dict.fromkeys(key[:2] for key in same):
+        length = {n: same[pair, temperature, f"d4b{n}", rule].length.value for n in (1, 2, 4, 8)}
+        eta = [(length[n] - length[n // 2]) / (n - n // 2) for n in (2, 4, 8)]
+        falls.append(sorted(eta, reverse=True) == eta)
+    return f"{sum(falls)} of {len(falls)}"
+
+
+def block(job: Job, name: str, number: int, words: Sequence[Any]) -> str:
+    """A table of a page of results, counted from 1; with words only the rows that have one in a cell."""
+    text = (job.results / f"{name}.md").read_text(encoding="utf-8")
+    tables = [part for part in text.split("\n\n") if part.startswith("|")]
+    head, line, *rows = tables[number - 1].strip().split("\n")
+    kept = [
+        row for row in rows if not words or set(map(str, words)) & {cell.strip() for cell in row.split("|")}
+    ]
+    return "\n".join([head, line, *kept]) + "\n"
+
+
+def bounds_table(rows: Sequence[paper.Lengths]) -> str:
+    """Reported lengths of the paper beside the longest that an exact rule could have."""
+    head = ("data", "T", "tree", "SpecInfer", "ResiSpec", "longest exact", "ResiSpec above it")
+    cells = []
+    for r in rows:
+        bound = longest(r.specinfer, int(r.tree[1]), int(r.tree[3]))
+        above = "yes" if r.resispec > bound else ""
+        cells.append((r.data, f"{r.temperature:g}", r.tree, r.specinfer, r.resispec, f"{bound:.3f}", above))
+    return markdown(head, cells, left=3)
+
+
+def page(job: Job) -> str:
+    """The page as it should be."""
+    text = TEMPLATE.read_text(encoding="utf-8").format_map(values(job))
+    return "\n\n".join(map(_filled, text.rstrip("\n").split("\n\n"))) + "\n"
+
+
+def _filled(paragraph: str) -> str:
+    """A paragraph of prose, its lines filled again; anything else as it is."""
+    if paragraph.lstrip("\n").startswith(("|", "#", ">", "-", "!")):
+        return paragraph
+    return textwrap.fill(" ".join(paragraph.split()), 118, break_long_words=False, break_on_hyphens=False)
+
+
+def main() -> int:
+    """Write, or check."""
+    config = json.loads((HERE / "config.json").read_text(encoding="utf-8"))
+    current = page(Job(config, RESULTS, Path()))
+    if "--check" in sys.argv:
+        same = PAGE.exists() and PAGE.read_text(encoding="utf-8") == current
+        same = same and PICTURE.exists() and PICTURE.read_bytes() == (RESULTS / PICTURE.name).read_bytes()
+        print("current" if same else f"{PAGE} is not current; run python experiments/claims.py")
+        return 0 if same else 1
+    PAGE.write_text(current, encoding="utf-8")
+    shutil.copyfile(RESULTS / PICTURE.name, PICTURE)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
