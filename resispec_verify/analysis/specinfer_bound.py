@@ -9,7 +9,7 @@ and both are attained. The second holds on average over positions. Proof: docs/s
 
 from __future__ import annotations
 
-from scipy.optimize import brentq
+from scipy.optimize import root_scalar
 
 from resispec_verify.errors import InputError
 
@@ -68,4 +68,8 @@ def _best_split(accepted: float, n: int) -> float:
     if n == 1 or not 0 < accepted < 1:
         return 1.0
     low = (1.0 - accepted) ** (1.0 / n)
-    return float(brentq(lambda u: 1 - n * u ** (n - 1) + (n - 1) * (1 - accepted) / u**n, low, 1.0))
+
+    def slope(u: float) -> float:
+        return 1 - n * u ** (n - 1) + (n - 1) * (1 - accepted) / u**n
+
+    return float(root_scalar(slope, bracket=(low, 1.0), method="brentq").root)

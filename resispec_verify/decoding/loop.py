@@ -180,12 +180,12 @@ def decode(
     ------
     InputError
         Vocabularies that differ; a prompt that is empty, of other tokens, or does not fit into the context
-        with the tree below its last token; more or fewer children at a node than the rule verifies; logits
-        with NaN or +inf, or only -inf.
+        with the tree below its last token; more or fewer children at a node than the rule verifies; a
+        negative seed; logits with NaN or +inf, or only -inf.
     """
     target, draft = _as_tree_model(target), _as_tree_model(draft)
     options = {"rule": rule, "topology": topology, "tokens": tokens, "sampling": sampling}
-    _check(target, draft, prompts, rule, topology, tokens)
+    _check(target, draft, prompts, rule, topology, tokens, seed)
     return [
         Decoded(
             number,
@@ -216,7 +216,7 @@ def decode_steps(
     Parameters are those of `decode`, but `seed` is the generator's own.
     """
     target, draft = _as_tree_model(target), _as_tree_model(draft)
-    _check(target, draft, [prompt], rule, topology, tokens)
+    _check(target, draft, [prompt], rule, topology, tokens, seed)
     generator = np.random.default_rng(seed)
     target.open(prompt)
     draft.open(prompt)
@@ -240,9 +240,12 @@ def _check(
     rule: Rule,
     topology: Topology,
     tokens: int,
+    seed: int,
 ) -> None:
     if tokens < 1:
         raise InputError(f"{tokens} tokens to decode; give at least 1")
+    if seed < 0:
+        raise InputError(f"the seed must not be negative, got {seed}")
     # The last step begins with up to tokens - 1 emitted, and the tree is levels - 1 deep below the last.
     check_prompts(target, draft, prompts, tokens + topology.levels - 2)
     for children in topology.children:

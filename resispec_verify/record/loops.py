@@ -358,5 +358,5 @@ def check_prompts(target: Model, draft: Model, prompts: Sequence[Sequence[int]],
         if limit is not None and len(prompt) + more > limit:
             raise InputError(
                 f"prompt {number} has {len(prompt)} tokens and up to {more} are added, but the context of "
-                f"the model is {limit} tokens; shorten the prompt or record less"
+                f"the model is {limit} tokens; shorten the prompt or ask for less"
             )

@@ -367,6 +367,7 @@ def test_bad_input_is_one_line():
         ([[]], {}, "has no tokens"),
         ([], {}, "no prompts"),
         ([[1]], {"tokens": 0}, "0 tokens to decode"),
+        ([[1]], {"seed": -1}, "the seed must not be negative"),
         ([[1]], {"rule": make_rule("speculative")}, "verifies at most 1 candidates at a node, .* 3 children"),
         ([[1]], {"rule": make_rule("spechub")}, "verifies at most 2 candidates at a node, .* 3 children"),
         ([[1]], {"rule": make_rule("spechub"), "topology": Topology.parse("-1,0")}, "2 candidates at a node"),
