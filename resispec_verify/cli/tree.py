@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from resispec_verify.cli.kl_settings import refuse_without
 from resispec_verify.cli.output import (
     check_writable,
     files_read,
@@ -92,7 +93,7 @@ def tree(
     asked = _asked(temperature, top_k, top_p, min_p)
     failures: list[str] = []
     if grow is None:
-        _refuse("--grow NODES", levels=levels, candidates=candidates, acceptance=acceptance)
+        refuse_without("--grow", levels=levels, candidates=candidates, acceptance=acceptance)
     else:
         _check_growth(grow, levels, candidates, topology)
     if not logits:
@@ -100,8 +101,9 @@ def tree(
             raise InputError("nothing to do: give --logits PATH..., --topology TREE, or --grow N")
         if grow is not None and acceptance is None:
             raise InputError("--grow needs probabilities: give --acceptance A,B,... or --logits PATH...")
-        _refuse("a dump: give --logits PATH...", rule=rule, siblings=siblings, **asked, candidates=candidates,
-                pad_vocab=pad_vocab or None)  # fmt: skip
+        refuse_without(
+            "--logits", rule=rule, siblings=siblings, **asked, candidates=candidates, pad_vocab=pad_vocab
+        )
     elif acceptance is not None:
         raise InputError("give either --acceptance or --logits, not both")
     if acceptance is not None and grow is not None:
@@ -145,12 +147,6 @@ def _asked(
     except InputError as error:  # its message begins with the field, spelled as in the option
         raise InputError(f"--{error}") from None
     return {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-
-
-def _refuse(need: str, **options: object) -> None:
-    for name, value in options.items():
-        if value is not None:
-            raise InputError(f"--{name.replace('_', '-')} needs {need}; or leave it out")
 
 
 def _check_growth(nodes: int, levels: int | None, candidates: int | None, topology: object) -> None:

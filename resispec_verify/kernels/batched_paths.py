@@ -178,8 +178,7 @@ def path_sums(
         A path of i rejections, not the last, is followed where ``D >= theta[i]`` times what that costs: the
         number of its next rejections. 0 follows everything.
     room : int, optional
-        Paths held at once by each number of rejections, at some 200 bytes each; not less than those of one
-        path.
+        Paths held at once by each number of rejections; not less than those of one path.
     """
     rows, vocab = target.shape
     room = room_for(rows, vocab, candidates) if room is None else max(room, vocab + candidates)

@@ -119,12 +119,12 @@ def test_the_best_tree_of_a_budget(cli, trees):
         (("--topology", "-1,0,7"), ["node 2 has parent 7"]),  # no such node
         (("--topology", "-1,0,-1"), ["node 2 has parent -1"]),  # an orphan
         (("--topology", "d99b9"), ["take a smaller tree"]),
-        (("--topology", "d3b2", "--rule", "specinfer"), ["--rule needs a dump"]),
-        (("--topology", "d3b2", "--pad-vocab"), ["--pad-vocab needs a dump"]),
-        (("--topology", "d3b2", "--top-k", "5"), ["--top-k needs a dump"]),
-        (("--grow", "5", "--acceptance", "0.5", "--rule", "specinfer"), ["--rule needs a dump"]),
-        (("--grow", "5", "--acceptance", "0.5", "--candidates", "2"), ["--candidates needs a dump"]),
-        (("--grow", "5", "--acceptance", "0.5", "--temperature", "0.5"), ["--temperature needs a dump"]),
+        (("--topology", "d3b2", "--rule", "specinfer"), ["--rule needs --logits"]),
+        (("--topology", "d3b2", "--pad-vocab"), ["--pad-vocab needs --logits"]),
+        (("--topology", "d3b2", "--top-k", "5"), ["--top-k needs --logits"]),
+        (("--grow", "5", "--acceptance", "0.5", "--rule", "specinfer"), ["--rule needs --logits"]),
+        (("--grow", "5", "--acceptance", "0.5", "--candidates", "2"), ["--candidates needs --logits"]),
+        (("--grow", "5", "--acceptance", "0.5", "--temperature", "0.5"), ["--temperature needs --logits"]),
         (("--topology", "d65536b1"), ["65536 levels; at most 512"]),
         (("--topology", "d3b2", "--levels", "2"), ["--levels needs --grow"]),
         (("--grow", "0", "--acceptance", "0.5"), ["--grow must be in 1..512"]),
