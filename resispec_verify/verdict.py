@@ -3,7 +3,7 @@
 With the placed mass ``m``, the target ``p``, the unexpanded mass ``gap`` and a rounding bound ``e``:
 
 * ``inexact`` as soon as ``sum (m - p)_+ > e``: mass above the target is never taken back, whatever the gap;
-* ``exact`` only if ``TV(m, p) + gap <= e``;
+* ``exact`` only if ``TV(m, p) + gap <= e``, and e is small enough to mean it (`resolution`);
 * ``undecided`` otherwise.
 
 Over positions any inexact makes inexact, else any undecided makes undecided.
@@ -38,7 +38,17 @@ class Tier(str, enum.Enum):
     STATISTICAL = "statistical"
 
 
-def judge(tv_low: float, tv_high: float, rounding: float) -> Verdict:
+#: The largest bound on rounding with which a rule may be called exact: one that admits a total variation that
+#: somebody could see proves nothing. 1e9 paths in float64 round to less.
+RESOLUTION = 1e-6
+
+
+def resolution(eps: float) -> float:
+    """`RESOLUTION` for a machine epsilon: in float32 1e-3, which is what many rounds over 2**18 tokens do."""
+    return max(RESOLUTION, 2.0**13 * eps)
+
+
+def judge(tv_low: float, tv_high: float, rounding: float, most: float = RESOLUTION) -> Verdict:
     """The verdict on one position.
 
     Parameters
@@ -49,10 +59,12 @@ def judge(tv_low: float, tv_high: float, rounding: float) -> Verdict:
         An upper bound on it: the excess plus the gap.
     rounding : float
         Bound on what rounding alone can do.
+    most : float
+        The largest such bound that can make a rule exact; see `resolution`.
     """
     if tv_low > rounding:
         return Verdict.INEXACT
-    return Verdict.EXACT if tv_high <= rounding else Verdict.UNDECIDED
+    return Verdict.EXACT if tv_high <= rounding <= most else Verdict.UNDECIDED
 
 
 def overall(verdicts: Iterable[Verdict]) -> Verdict:
@@ -63,6 +75,9 @@ def overall(verdicts: Iterable[Verdict]) -> Verdict:
     return Verdict.EXACT if seen == {Verdict.EXACT} else Verdict.UNDECIDED
 
 
-def judge_all(tv_low: np.ndarray, tv_high: np.ndarray, rounding: np.ndarray) -> list[Verdict]:
+def judge_all(
+    tv_low: np.ndarray, tv_high: np.ndarray, rounding: np.ndarray, most: float = RESOLUTION
+) -> list[Verdict]:
     """`judge`, position by position, for arrays ``(B,)``."""
-    return [judge(*row) for row in zip(tv_low.tolist(), tv_high.tolist(), rounding.tolist(), strict=True)]
+    rows = zip(tv_low.tolist(), tv_high.tolist(), rounding.tolist(), strict=True)
+    return [judge(*row, most) for row in rows]

@@ -23,7 +23,7 @@ from resispec_verify.evidence.marginal import Marginals, estimated_acceptance, t
 from resispec_verify.evidence.path_identity import draw_candidates, path_identity
 from resispec_verify.kernels.divergences import distances, divergence_bounds, printed_kl
 from resispec_verify.rules import ResiSpec, Rule
-from resispec_verify.verdict import Verdict, judge_all, overall
+from resispec_verify.verdict import Verdict, judge_all, overall, resolution
 
 __all__ = ["Clock", "Evaluation", "Row", "evaluate"]
 
@@ -312,7 +312,7 @@ def _append(row: Row, marginals: Marginals, target: Any, batch: list[int], limit
     row.accepted_low += np.clip(placed_acceptance - error, 0.0, 1.0).tolist()
     row.accepted_high += np.clip(placed_acceptance + gap + error, 0.0, 1.0).tolist()
     row.limit += limit
-    row.verdict += judge_all(tv_low, tv_high, rounding)
+    row.verdict += judge_all(tv_low, tv_high, rounding, resolution(float(xp.finfo(target.dtype).eps)))
     row.expansions += marginals.expansions
     row.exhausted += marginals.exhausted
     row.off_support += host(xp.sum(off, axis=-1)).tolist()

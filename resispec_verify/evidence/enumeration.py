@@ -27,13 +27,23 @@ from array_api_compat import array_namespace
 from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.device_paths import device_marginals
-from resispec_verify.evidence.marginal import Marginals, rounding_bound, summation_error, tv_interval
+from resispec_verify.evidence.marginal import (
+    Marginals,
+    magnified,
+    number,
+    rounding_bound,
+    summation_error,
+    tv_interval,
+    underflow,
+)
 from resispec_verify.evidence.tuples import tuple_marginals
 from resispec_verify.kernels import compiled
+from resispec_verify.kernels.last_round import last_roundings
+from resispec_verify.kernels.residuals import ALL
 from resispec_verify.rules.interface import Rule, State
-from resispec_verify.rules.proposals import Iid, Proposal
+from resispec_verify.rules.proposals import Iid, Proposal, WithoutReplacement
 from resispec_verify.rules.tuples import TupleRule
-from resispec_verify.verdict import Verdict, judge
+from resispec_verify.verdict import Verdict, judge, resolution
 
 __all__ = ["Budget", "Expansion", "operational_marginals"]
 
@@ -105,13 +115,14 @@ def operational_marginals(
     proposal = proposal or rule.proposal
     honest = drawn_from is None and isinstance(proposal, Iid)
     own = drawn_from is None and proposal == rule.proposal
+    fair = own and isinstance(proposal, (Iid, WithoutReplacement))
     drawn_from = draft if drawn_from is None else drawn_from
     # A rule gets copies: one that writes into its arguments is scored on the originals.
     shown, declared = (array_namespace(a).asarray(a, copy=True) for a in (target, draft))
     if isinstance(rule, TupleRule):
         return tuple_marginals(rule, shown, declared, n, drawn_from, proposal)
     if rule.depends_on == "nothing" and isinstance(proposal, Iid):
-        return _token_free(rule, shown, declared, n, drawn_from)
+        return _token_free(rule, shown, declared, n, drawn_from, fair)
 
     settled = (
         device_marginals(rule, shown, declared, n, list(_gaps(budget)), budget.most_paths) if own else {}
@@ -128,12 +139,13 @@ def operational_marginals(
                 budget, gap=gap, most_paths=budget.most_paths - spent, most_states=budget.most_states - spent
             )
             row = _summed(rule, p, q, n, left) if own and n > 0 else None
-            row = row or Expansion(rule, p, q, n, s, proposal, left, honest).run()
+            row = row or Expansion(rule, p, q, n, s, proposal, left, honest, fair).run()
             spent += row.expansions[0]
             if best is None or float(row.gap[0]) <= float(best.gap[0]):
                 best = row
             low, high = tv_interval(best, target[i : i + 1, :])
-            verdict = judge(float(low[0]), float(high[0]), float(best.rounding[0]))
+            most = resolution(_eps(target))
+            verdict = judge(float(low[0]), float(high[0]), float(best.rounding[0]), most)
             if row.exhausted[0] or verdict is not Verdict.UNDECIDED:
                 break
         assert best is not None
@@ -156,6 +168,10 @@ def _eps(array: Any) -> float:
     return float(array_namespace(array).finfo(array.dtype).eps)
 
 
+def _host(values: Any) -> np.ndarray:
+    return np.asarray(values if isinstance(values, float) else to_numpy(values), np.float64)
+
+
 def _stack(rows: list[Marginals]) -> Marginals:
     xp = array_namespace(rows[0].placed)
 
@@ -170,12 +186,18 @@ def _stack(rows: list[Marginals]) -> Marginals:
     )
 
 
-def _token_free(rule: Rule, target: Any, draft: Any, n: int, drawn_from: Any) -> Marginals:
-    """One state a round, all rows at once: O(n V) a position."""
+def _token_free(rule: Rule, target: Any, draft: Any, n: int, drawn_from: Any, fair: bool) -> Marginals:
+    """One state a round, all rows at once: O(n V) a position.
+
+    With ``fair`` candidates what is rejected weighs what the residual is divided by, and nothing is
+    magnified; with others that is measured.
+    """
     xp = array_namespace(target)
     state = rule.start(target, draft, n)
     weight = xp.ones((*target.shape[:-1], 1), dtype=target.dtype, device=target.device)
     placed, acceptance = xp.zeros_like(target), []
+    steps: list[tuple[Any, Any]] = []
+    condition: Any = 1.0
     for _ in range(n):
         accept = rule.accept(state)
         if compiled.compilable(placed, drawn_from, accept):
@@ -188,17 +210,23 @@ def _token_free(rule: Rule, target: Any, draft: Any, n: int, drawn_from: Any) ->
             # Not 1 - accepted: the difference of what is proposed and accepted keeps its digits near 0.
             weight = xp.sum(proposed - emitted, axis=-1, keepdims=True)
         acceptance.append(accepted)
-        state = rule.reject(state, None)
+        before, state = state, rule.reject(state, None)
+        if not fair:
+            step = condition * rule.condition(before, None, state, fair)
+            condition = xp.clip(step * xp.ones_like(weight), None, ALL)
+            steps.append((weight, condition))
     placed = placed + weight * rule.final(state)
+    if not fair:
+        steps.append((weight, condition * rule.final_condition(state)))
     rows = target.shape[0]
+    base = rounding_bound(target, drawn_from, n, 2 * summation_error(target.shape[-1]) + 8, _eps(target))
+    error = base + underflow(draft, drawn_from)
     return Marginals(
         placed,
         first=xp.zeros((rows, 1), dtype=target.dtype, device=target.device),  # nothing is left to estimate
         unexpanded=xp.zeros((rows, n + 1), dtype=target.dtype, device=target.device),
         acceptance=xp.concat(acceptance, axis=-1) if n else target[:, :0],
-        rounding=rounding_bound(
-            target, drawn_from, n, 2 * summation_error(target.shape[-1]) + 8, _eps(target)
-        ),
+        rounding=sum((magnified(w, c, error[:, None])[:, 0] for w, c in steps), base),
         expansions=[n] * rows,
         exhausted=[False] * rows,
     )
@@ -243,6 +271,7 @@ class _Node:
     tokens: np.ndarray = field(compare=False)  # what can be rejected next, heaviest first
     weights: np.ndarray = field(compare=False)  # probability of the path and that rejection
     rejected: tuple[int, ...] = field(compare=False)
+    condition: float = field(compare=False)  # what the divisions on the path magnify rounding by
 
 
 class Expansion:
@@ -258,8 +287,10 @@ class Expansion:
         proposal: Proposal,
         budget: Budget,
         honest: bool,
+        fair: bool,
     ) -> None:
-        self.rule, self.n, self.proposal, self.budget, self.honest = rule, n, proposal, budget, honest
+        self.rule, self.n, self.proposal, self.budget = rule, n, proposal, budget
+        self.honest, self.fair = honest, fair
         self.target, self.draft, self.drawn_from = target, draft, drawn_from
         self.xp = array_namespace(target)
         self.placed = self.xp.zeros_like(target)
@@ -269,13 +300,14 @@ class Expansion:
         self.ties = itertools.count()
         self.states = 0
         self.closed_roundings = 0
+        self.steps: list[tuple[Any, Any]] = []  # probability and condition of what was divided
         self.abandoned = np.zeros(n + 1)  # by number of rejections
         self.exhausted = False
 
     def run(self) -> Marginals:
         """Expand until the gap or the budget is reached."""
         vocab = self.target.shape[-1]
-        self._enter(self.rule.start(self.target, self.draft, self.n), 1.0, ())
+        self._enter(self.rule.start(self.target, self.draft, self.n), 1.0, (), 1.0)
         while self.heap and (gap := self._gap()) > self.budget.gap:
             room = self.budget.most_states - self.states
             if room < 1:
@@ -291,10 +323,10 @@ class Expansion:
     def _gap(self) -> float:
         return float(self.abandoned.sum()) + sum(float(node.weights.sum()) for node in self.heap)
 
-    def _enter(self, state: State, weight: float, rejected: tuple[int, ...]) -> None:
+    def _enter(self, state: State, weight: float, rejected: tuple[int, ...], condition: float) -> None:
         """Place what a path emits by itself, and queue what it can reject."""
         if state.round == self.n:
-            self.placed = self.placed + weight * self.rule.final(state)
+            self._finish(state, weight, condition)
             return
         drawn = tuple(self.xp.asarray(x, device=self.target.device) for x in rejected)
         law = weight * self.proposal.next(self.drawn_from, drawn)
@@ -305,24 +337,33 @@ class Expansion:
         self.acceptance[state.round] += float(self.xp.sum(emitted))
         missing = weight - float(self.xp.sum(law))
         if missing > weight * summation_error(law.shape[-1]) * _eps(law):  # no further candidate
-            self.placed = self.placed + missing * self.rule.final(state)
+            self._finish(state, missing, condition)
         if state.round == self.n - 1 and self.honest:
             closed = self.rule.last_round(state)
             if closed is not None:
-                self.placed = self.placed + weight * closed
+                mass, divided = closed
+                self.placed = self.placed + weight * mass
                 self.states += 1
-                # Sequential prefix sums, and one addition for each token that can be rejected.
-                self.closed_roundings = 5 * closed.shape[-1]
+                self.closed_roundings = last_roundings(mass.shape[-1])
+                self.steps.append((weight, condition * float(divided)))
                 return
-        self._queue(state, to_numpy(law - emitted).astype(np.float64), rejected)
+        self._queue(state, to_numpy(law - emitted).astype(np.float64), rejected, condition)
 
-    def _queue(self, state: State, rejections: np.ndarray, rejected: tuple[int, ...]) -> None:
+    def _finish(self, state: State, weight: float, condition: float) -> None:
+        """Emit what is drawn when no candidate is left."""
+        self.placed = self.placed + weight * self.rule.final(state)
+        self.steps.append((weight, condition * number(self.rule.final_condition(state))))
+
+    def _queue(
+        self, state: State, rejections: np.ndarray, rejected: tuple[int, ...], condition: float
+    ) -> None:
         tokens = np.flatnonzero(rejections > 0)
         if tokens.size == 0:
             return
         tokens = tokens[np.argsort(-rejections[tokens], kind="stable")]
         weights = rejections[tokens]
-        heapq.heappush(self.heap, _Node(-weights[0], next(self.ties), state, tokens, weights, rejected))
+        node = _Node(-weights[0], next(self.ties), state, tokens, weights, rejected, condition)
+        heapq.heappush(self.heap, node)
         if len(self.heap) * rejections.size > _FRONTIER_ELEMENTS:
             lightest = max(self.heap)
             self.heap.remove(lightest)
@@ -335,19 +376,21 @@ class Expansion:
         rest = replace(node, tokens=node.tokens[m:], weights=node.weights[m:])
         if rest.tokens.size:
             heapq.heappush(self.heap, replace(rest, key=-rest.weights[0]))
-        if self.rule.depends_on == "nothing":
-            after = self.rule.reject(node.state, None)
-            states = [after] * m
-        else:
-            after = self.rule.reject(node.state, self.xp.asarray(tokens, device=self.target.device))
-            states = [self._one(after, k) for k in range(m)]
+        asked = None
+        if self.rule.depends_on != "nothing":
+            asked = self.xp.asarray(tokens, device=self.target.device)
+        after = self.rule.reject(node.state, asked)
+        states = [after] * m if asked is None else [self._one(after, k) for k in range(m)]
         self.states += m
+        step = self.rule.condition(node.state, asked, after, self.fair)
+        conditions = np.minimum(node.condition * np.broadcast_to(_host(step).reshape(-1), m), ALL)
+        self.steps.append((weights, conditions))
         if node.state.round + 1 == self.n and self.rule.depends_on != "nothing":
             w = self.xp.asarray(weights, dtype=self.target.dtype, device=self.target.device)
             self.placed = self.placed + self.xp.sum(w[:, None] * self.rule.final(after), axis=0)
             return
-        for token, weight, state in zip(tokens, weights, states, strict=True):
-            self._enter(state, float(weight), (*node.rejected, int(token)))
+        for token, weight, state, condition in zip(tokens, weights, states, conditions, strict=True):
+            self._enter(state, float(weight), (*node.rejected, int(token)), float(condition))
 
     def _one(self, states: State, k: int) -> State:
         """The ``k``-th of a batch of states ``(m, V)``."""
@@ -364,6 +407,10 @@ class Expansion:
         bound = rounding_bound(
             self.target[None, :], self.drawn_from[None, :], self.n, roundings, _eps(self.target)
         )
+        error = float(bound[0])
+        if not self.fair:
+            error += number(underflow(self.draft[None, :], self.drawn_from[None, :]))
+        bound = bound + sum(float(np.sum(magnified(w, c, error))) for w, c in self.steps)
         return Marginals(
             self.placed[None, :],
             self.first[None, :],

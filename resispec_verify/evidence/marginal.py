@@ -9,7 +9,21 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-__all__ = ["Marginals", "estimated_acceptance", "rounding_bound", "summation_error", "tv_interval"]
+from resispec_verify.backends import to_numpy
+
+# Relative errors above it are no errors of first order: they can decide which tokens are accepted.
+_FIRST_ORDER = 2.0**-20
+
+__all__ = [
+    "Marginals",
+    "estimated_acceptance",
+    "magnified",
+    "number",
+    "rounding_bound",
+    "summation_error",
+    "tv_interval",
+    "underflow",
+]
 
 
 @dataclass(frozen=True)
@@ -84,6 +98,35 @@ def rounding_bound(target: Any, draft: Any, rounds: int, roundings: float, eps: 
     p_off = xp.abs(1.0 - xp.sum(target, axis=-1))
     q_off = xp.abs(1.0 - xp.sum(draft, axis=-1))
     return p_off + rounds * q_off + 0.5 * eps * (rounds + 1) * roundings
+
+
+def magnified(weight: Any, condition: Any, bound: Any) -> Any:
+    """What a division adds to a bound on rounding: of the shape of its arguments, broadcast.
+
+    ``weight`` is the probability of the path on which it is made, ``condition`` how much it and those before
+    it magnify relative errors (`Rule.condition`). No more can go wrong than the path weighs.
+    """
+    error = bound * condition
+    xp = np if isinstance(error, (float, np.ndarray)) else array_namespace(error)
+    return weight * xp.where(error < _FIRST_ORDER, error, 1.0)
+
+
+def underflow(draft: Any, drawn_from: Any) -> Any:
+    """What a residual that underflows can do to the test of a token, by row ``(B,)``.
+
+    The least positive number, over the least draft of a token that can be drawn. Where candidates are drawn
+    from the draft itself, a token weighs too little for that to count.
+    """
+    xp = array_namespace(draft, drawn_from)
+    info = xp.finfo(draft.dtype)
+    least = xp.min(xp.where((drawn_from > 0) & (draft > 0), draft, 1.0), axis=-1)
+    smallest = float(info.smallest_normal) * float(info.eps)
+    return xp.where(least * 0.5 > smallest, smallest / least, 1.0)
+
+
+def number(values: Any) -> float:
+    """One number, whether it comes as a float or as an array with one entry."""
+    return float(values) if isinstance(values, float) else float(to_numpy(values).reshape(()))
 
 
 def estimated_acceptance(placed: np.ndarray, unexpanded: np.ndarray) -> np.ndarray:

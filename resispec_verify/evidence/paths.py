@@ -99,9 +99,10 @@ def path_marginal(rule: PathRule, targets: Sequence[Any], drafts: Sequence[Any])
         joint += block
     # A term passes through the row sums of a law (V terms), a product of L + 1 factors, and V**L additions.
     roundings = (length + 1) * (2 * vocab + 8) + len(paths)
-    return PathMarginal(
-        joint, joint_law(targets), reach.sum(axis=0), 0.5 * float(np.finfo(np.float64).eps) * roundings
-    )
+    # A law whose row misses the sum 1 moves mass by that much at its level.
+    off = sum(float(np.abs(1.0 - level.sum(axis=-1)).max()) for level in (*targets, *drafts))
+    rounding = off + 0.5 * float(np.finfo(np.float64).eps) * roundings
+    return PathMarginal(joint, joint_law(targets), reach.sum(axis=0), rounding)
 
 
 def _levels(chain: Sequence[Any], name: str, vocab: int | None = None) -> list[np.ndarray]:

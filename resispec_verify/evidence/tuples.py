@@ -9,7 +9,7 @@ from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
-from resispec_verify.evidence.marginal import Marginals, rounding_bound, summation_error
+from resispec_verify.evidence.marginal import Marginals, magnified, number, rounding_bound, summation_error
 from resispec_verify.rules.proposals import Iid, Proposal
 from resispec_verify.rules.tuples import TupleRule
 
@@ -31,7 +31,7 @@ def tuple_marginals(
     """
     xp = array_namespace(target)
     like = {"dtype": target.dtype, "device": target.device}
-    placed, acceptance, evaluated, terms = [], [], [], [0]
+    placed, acceptance, evaluated, terms, left = [], [], [], [0], []
     for i in range(target.shape[0]):
         state = rule.start(target[i, :], draft[i, :], candidates)
         if isinstance(proposal, Iid):
@@ -40,6 +40,7 @@ def tuple_marginals(
                 mass = to_numpy(law).astype(np.float64)
                 total = float(mass.sum())
                 rest = max(float(to_numpy(drawn_from[i, :]).sum()) - total, 0.0)
+                left.append((rest, rule.final_condition(state)))
                 placed.append(mass + rest * to_numpy(rule.final(state)).astype(np.float64))
                 acceptance.append(np.full(candidates, total / candidates))
                 evaluated.append(1)
@@ -52,6 +53,7 @@ def tuple_marginals(
         for column, share in zip(tokens.T, emitted.T, strict=True):
             mass += np.bincount(np.clip(column, 0, None), weights=share, minlength=mass.size)
         rest = max(float((weights - emitted.sum(axis=1)).sum()), 0.0)
+        left.append((rest, rule.final_condition(state)))
         placed.append(mass + rest * to_numpy(rule.final(state)).astype(np.float64))
         acceptance.append(emitted.sum(axis=0))
         evaluated.append(len(tokens))
@@ -61,12 +63,17 @@ def tuple_marginals(
     # Row sums in the working precision; then a token collects its tuples one after the other, in float64.
     collected = max(terms) * float(np.finfo(np.float64).eps) / eps
     roundings = 4 * summation_error(vocab) + 24 + collected
+    base = to_numpy(rounding_bound(target, drawn_from, candidates, roundings, eps)).astype(np.float64)
+    divided = [
+        float(magnified(weight, number(condition), bound))
+        for (weight, condition), bound in zip(left, base.tolist(), strict=True)
+    ]
     return Marginals(
         xp.asarray(np.stack(placed), **like),
         first=xp.zeros((rows, 1), **like),  # nothing is left to estimate
         unexpanded=xp.zeros((rows, candidates + 1), **like),
         acceptance=xp.asarray(np.stack(acceptance), **like),
-        rounding=rounding_bound(target, drawn_from, candidates, roundings, eps),
+        rounding=xp.asarray(base + np.asarray(divided), **like),
         expansions=evaluated,
         exhausted=[False] * rows,
     )

@@ -220,7 +220,7 @@ def race_law(
     behind all others and never wins.
     """
     token, length = layout
-    length = length * (drawn_from[token] / draft[token])
+    length = (length / draft[token]) * drawn_from[token]
     behind = drawn_from[draft == 0].sum()
     left = np.append(np.cumsum(length[::-1])[::-1], 0.0) + behind  # what lies at or beyond each piece
     near, far = left[:-1], left[1:]

@@ -109,7 +109,7 @@ def _follow_up(last, more, order, levels):
             if t > 0.0 and levels is not None:
                 r = rank_of(t, levels.filled, levels.table)
                 if r < levels.finite:
-                    t_sum += min((t - order.prefix[r, 1]) / levels.suffix[r], 1.0)
+                    t_sum += min((t - order.prefix[r, 1]) / levels.suffix[r, 0], 1.0)
                 w_sum += 1.0
             elif t > 0.0:
                 r = rank_of(t, order.ratio, order.table)

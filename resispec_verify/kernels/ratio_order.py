@@ -7,7 +7,7 @@ of any ``t`` in a short scan.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -39,7 +39,7 @@ class RatioOrder(NamedTuple):
     order : int64 (V,)
         ``order[j]`` is the token at rank ``j``.
     ratio, p, q : float64 (V,)
-        p/q, p and q in that order; ``ratio`` is inf where q = 0.
+        p/q, p and q in that order; ``ratio`` is inf where q = 0, and where it overflows.
     prefix : float64 (V + 1, 2)
         ``prefix[r] = (sum of q, sum of p)`` over the first ``r`` ranks.
     table : int32 (buckets + 1,)
@@ -184,6 +184,18 @@ def rank_of(t, ratio, table):
     return lo
 
 
+def _settle_infinite(order: NDArray[np.int64], ratio: NDArray[np.float64], p: Any, q: Any) -> None:
+    """Tokens whose p/q overflows, in ascending order of it; tokens with q = 0 stay behind them."""
+    first = int(np.searchsorted(ratio, np.inf))
+    tail = order[first:]
+    drafted = q[tail] > 0.0
+    if drafted.any():
+        overflowing = tail[drafted]
+        # An overflowing ratio has q < 2**-1023: 2**64 q is exact, and p over it in range.
+        key = np.argsort(p[overflowing] / (q[overflowing] * 2.0**64), kind="stable")
+        order[first:] = np.concatenate([overflowing[key], tail[~drafted]])
+
+
 def ratio_order(p: NDArray[np.float64], q: NDArray[np.float64]) -> RatioOrder:
     """Sort one position's tokens by p/q.
 
@@ -199,5 +211,7 @@ def ratio_order(p: NDArray[np.float64], q: NDArray[np.float64]) -> RatioOrder:
     keys.sort()  # integers sort faster than an argsort of the ratios, and carry the token with them
     order, ratio = _unpack(keys, p, q, index_bits)
     _settle_runs(keys, ratio, order, index_bits)
+    if np.isinf(ratio[-1]):
+        _settle_infinite(order, ratio, p, q)
     p_sorted, q_sorted, prefix = _gather(order, p, q)
     return RatioOrder(order, ratio, p_sorted, q_sorted, prefix, bucket_table(ratio))

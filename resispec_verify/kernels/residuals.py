@@ -9,18 +9,37 @@ from array_api_compat import array_namespace
 
 from resispec_verify.kernels import compiled
 from resispec_verify.kernels.probabilities import at
+from resispec_verify.kernels.water_level import reach
 
-__all__ = ["Proxy", "accept_ratio", "density_ratio", "normalize", "proxy", "standard_residual"]
+__all__ = [
+    "ALL",
+    "Proxy",
+    "accept_ratio",
+    "density_ratio",
+    "normalize",
+    "positive_part_condition",
+    "proxy",
+    "ratio_or_all",
+    "share_of",
+    "standard_residual",
+]
+
+ALL = 2.0**53  # a rounding magnified by it can move all there is
 
 
 def accept_ratio(current: Any, draft: Any) -> Any:
     """``min(1, R(x) / q(x))`` for every token ``(..., V)``; 1 where q = 0 < R, 0 where both are 0."""
     if compiled.compilable(current, draft):
         return compiled.accept_ratio(current, draft)
-    xp = array_namespace(current, draft)
-    over = draft > current
-    ratio = xp.where(over, current, 0.0) / xp.where(over, draft, 1.0)
-    return xp.where(over, ratio, xp.astype(current > 0, current.dtype))
+    return share_of(current, draft)
+
+
+def share_of(taken: Any, offered: Any) -> Any:
+    """``min(taken / offered, 1)``: 1 where as much is taken as is offered, 0 where nothing is taken."""
+    xp = array_namespace(taken, offered)
+    more = offered > taken
+    share = xp.where(more, taken, 0.0) / xp.where(more, offered, 1.0)
+    return xp.where(more, share, xp.astype(taken > 0, taken.dtype))
 
 
 def density_ratio(current: Any, draft: Any) -> Any:
@@ -109,72 +128,74 @@ def proxy(current: Any, draft: Any, rejected: Any, *, redistribution: str, budge
     if redistribution == "proportional":
         capacity = R - r if hole == "literal" else xp.where(here, 0.0, R - r)
         room = xp.sum(capacity, axis=-1)
-        share = xp.where(room > 0, Delta / xp.where(room > 0, room, 1.0), 0.0)
-        r = r + xp.clip(share, None, 1.0)[..., None] * capacity
+        r = r + share_of(Delta, room)[..., None] * capacity
     else:
-        r = _raise_level(R, q, current, draft, Z, here, R0, q0, hole)
+        among = xp.ones_like(here) if hole == "literal" else ~here
+        r = _raise_level(R, q, Z, among)
     k = xp.where(here, q0[..., None], R - r)
     s = xp.where(here, q0[..., None] - R + r, 0.0)
     return Proxy(r, s, k, Z, Delta, wanted > available)
 
 
-def _raise_level(
-    R: Any, q: Any, current: Any, draft: Any, Z: Any, here: Any, R0: Any, q0: Any, hole: str
-) -> Any:
-    """Water-filling: ``r = min(level q, R)`` with total Z; what is left goes where q = 0."""
-    xp = array_namespace(R)
-    out = hole == "excluded"
-    level = _water_level(current, draft, Z, R0, q0, exclude=out)
-    r = xp.minimum(xp.where(q > 0, level[..., None] * xp.where(q > 0, q, 1.0), 0.0), R)
-    if out:
-        r = xp.where(here, 0.0, r)
-    free = xp.where((q > 0) | (here if out else here & ~here), 0.0, R)
-    room = xp.sum(free, axis=-1)
-    rest = xp.clip(Z - xp.sum(r, axis=-1), 0.0, None)
-    # Only where every token with q > 0 is full is there a rest; below that it is rounding, and stays out.
-    spill = xp.where(xp.isinf(level) & (room > 0), rest / xp.where(room > 0, room, 1.0), 0.0)
-    return r + xp.clip(spill, None, 1.0)[..., None] * free
+def _raise_level(R: Any, q: Any, Z: Any, among: Any) -> Any:
+    """Water-filling: ``r = min(level q, R)`` with total Z ``(..., m)`` over some tokens ``(..., m, V)``.
 
-
-def _water_level(current: Any, draft: Any, Z: Any, R0: Any, q0: Any, *, exclude: bool) -> Any:
-    """Solve ``sum_x min(level q, R) = Z`` for each of ``(..., m)``; inf where all full is too little.
-
-    The sum is piecewise linear with kinks at the sorted R/q, shared by all rejected tokens; the rejected
-    token's own term is taken out when it is excluded. Bisection over the kinks, then one linear equation.
+    Once all other tokens are full, the level of those whose q is faint (`water_level`) has a scale of its own;
+    when they are full too, tokens with q = 0 get the rest in proportion to R.
     """
-    xp = array_namespace(current)
-    vocab = current.shape[-1]
-    ratio = density_ratio(current, draft)
-    order = xp.argsort(ratio, axis=-1)
-    ratio = xp.take_along_axis(ratio, order, axis=-1)
-    R_sorted = xp.take_along_axis(current, order, axis=-1)
-    q_sorted = xp.take_along_axis(draft, order, axis=-1)
-    # Of the ranks below j the sum holds all of R, of those from j on a multiple of q.
-    full = xp.cumulative_sum(R_sorted, axis=-1, include_initial=True)[..., :-1]
-    slope = xp.flip(xp.cumulative_sum(xp.flip(q_sorted, axis=-1), axis=-1), axis=-1)
-    own_ratio = density_ratio(R0, q0)
+    xp = array_namespace(R)
+    highest, scale = reach(xp.finfo(R.dtype))
+    faint = among & (q > 0) & (q <= R / highest)
+    plain = among & (q > 0) & ~faint
+    level, full = _level(R, q, Z, plain, highest)
+    r = xp.where(full, R, xp.where(among, level * q, 0.0))
+    if bool(xp.any(faint)):
+        own, own_full = _level(R, q * scale, _rest(Z, r, R, plain), faint, highest)
+        alone = faint & xp.all(~plain | full, axis=-1)[..., None]
+        r = xp.where(alone, xp.where(own_full, R, own * xp.where(faint, q * scale, 0.0)), r)
+    free = xp.where(among & (q <= 0), R, 0.0)
+    return r + share_of(_rest(Z, r, R, among & (q > 0)), xp.sum(free, axis=-1))[..., None] * free
 
-    def total(j: Any) -> Any:
-        """The sum at level ``ratio[j]``."""
-        kink = at(ratio, j)
-        finite = xp.where(xp.isinf(kink), 0.0, kink)
-        value = at(full, j) + finite * at(slope, j)
-        return value - xp.minimum(finite * q0, R0) if exclude else value
 
-    last = xp.sum(xp.astype(draft > 0, R0.dtype), axis=-1)[..., None] - 1.0
-    top = xp.astype(xp.broadcast_to(xp.clip(last, 0.0, None), Z.shape), order.dtype)
-    reached = total(top) >= Z
-    low, high = xp.zeros_like(top), top
-    for _ in range(max(vocab - 1, 1).bit_length()):  # smallest j with total(j) >= Z
-        middle = (low + high) // 2
-        above = total(middle) >= Z
-        low, high = xp.where(above, low, middle + 1), xp.where(above, middle, high)
-        low = xp.minimum(low, high)
-    own_is_full = own_ratio < at(ratio, high)
-    base, rate = at(full, high), at(slope, high)
-    if exclude:
-        base = base - xp.where(own_is_full, R0, 0.0)
-        rate = rate - xp.where(own_is_full, 0.0, q0)
-    level = xp.where(rate > 0, (Z - base) / xp.where(rate > 0, rate, 1.0), at(ratio, high))
-    level = xp.minimum(xp.clip(level, 0.0, None), at(ratio, high))
-    return xp.where(reached, level, xp.inf)
+def _rest(Z: Any, r: Any, R: Any, among: Any) -> Any:
+    """What is left of Z where r fills these tokens; 0 elsewhere, where a difference would be rounding."""
+    xp = array_namespace(R)
+    full = xp.all(~among | (r >= R), axis=-1)
+    return xp.where(full, xp.clip(Z - xp.sum(xp.where(among, r, 0.0), axis=-1), 0.0, None), 0.0)
+
+
+def _level(R: Any, q: Any, Z: Any, among: Any, highest: float) -> tuple[Any, Any]:
+    """The level ``(..., m, 1)`` at which ``min(level q, R)`` sums to Z over these tokens, and which are full.
+
+    Newton's method from the left. The sum is concave in the level and linear between the tokens' R/q, so the
+    steps never go too far, and end once no further token is full. Sums run over the tokens themselves: a
+    difference of prefix sums would cancel.
+    """
+    xp = array_namespace(R)
+    full, own = xp.zeros_like(among), xp.where(among, q, 0.0)
+    while True:
+        rate = xp.sum(xp.where(full, 0.0, own), axis=-1)
+        left = xp.clip(Z - xp.sum(xp.where(full, R, 0.0), axis=-1), 0.0, None)
+        within = left < rate * highest  # above the highest level all are full
+        level = xp.where(within, left / xp.where(within, rate, 1.0), highest)[..., None]
+        reached = full | (among & (level * own >= R))
+        if bool(xp.all(reached == full)):
+            return level, full
+        full = reached
+
+
+def positive_part_condition(current: Any, draft: Any) -> Any:
+    """How much ``norm((R - q)_+)`` magnifies relative errors of R: ``(..., 1)``, for rows ``(..., V)``.
+
+    The reciprocal of its sum; `ALL` where that is 0.
+    """
+    xp = array_namespace(current, draft)
+    left = xp.sum(xp.clip(current - draft, 0.0, None), axis=-1, keepdims=True)
+    return ratio_or_all(xp.ones_like(left), left)
+
+
+def ratio_or_all(whole: Any, left: Any) -> Any:
+    """``whole / left``, no more than `ALL`; so where ``left`` is 0."""
+    xp = array_namespace(whole, left)
+    some = left * ALL > whole
+    return xp.where(some, whole / xp.where(some, left, 1.0), ALL)

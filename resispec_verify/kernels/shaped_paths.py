@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resispec_verify.kernels.jit import jit
-from resispec_verify.kernels.last_round import collect, last_round
+from resispec_verify.kernels.last_round import collect, last_round, last_roundings
 from resispec_verify.kernels.path_grids import (
     HOLE,
     NEXT,
@@ -132,9 +132,6 @@ def _reject_last(level, order, levels, path, sums):
     frame = path.frames[level]
     weight, t_parent, rank, holes = frame.weight, frame.t, frame.rank, frame.holes
     share, spilled, paths = 0.0, 0.0, 0
-    if levels is not None:
-        filled, fill_table, suffix = levels.filled, levels.table, levels.suffix
-        finite, outside = levels.finite, levels.outside
     for i in range(rank + holes):
         j = i
         if i >= rank:  # a hole can be rejected again even where p/q >= t
@@ -159,9 +156,8 @@ def _reject_last(level, order, levels, path, sums):
             correction[j] += w * own + c * free
         else:
             l, r, _, spill = level_of(
-                t, j, q[j], free, holes, hole, hole_rank,
-                ratio, table, prefix, filled, fill_table, suffix, finite, outside,
-            )  # fmt: skip
+                t, j, q[j], free, holes, hole, hole_rank, ratio, table, prefix, q, levels
+            )
             w = weight
             spilled += w * spill
             correction[j] += w * min(l * q[j], free)
@@ -402,8 +398,8 @@ def _total(order: RatioOrder, n: int, share: float, sums: list[Sums], shape: Sha
     """Add the workers up, and measure what was lost."""
     total = Sums(*(np.sum(parts, axis=0) for parts in zip(*sums, strict=True)))
     levels, vocab = shape.levels, order.p.shape[0]
-    finite, spilled = (vocab, 0.0) if levels is None else (levels.finite, float(total.spilled[0]))
-    mass = collect(order, total.atoms, total.correction, share, share + spilled, finite)
+    drafted, spilled = (vocab, 0.0) if levels is None else (levels.drafted, float(total.spilled[0]))
+    mass = collect(order, total.atoms, total.correction, share, share + spilled, drafted, drafted)
     acceptance, unexpanded = total.acceptance[:n], total.unexpanded[: n + 1]
     if total.deposits.size:
         # What later acceptances were counted too much, at most; all losses that are not known by level.
@@ -428,8 +424,10 @@ def shaped_marginal(
     *,
     redistribution: str = "proportional",
     budget: str = "local",
-) -> PathSum:
+) -> PathSum | None:
     """The operational marginal with at most ``gap`` left unexpanded, if ``most_paths`` evaluations allow it.
+
+    None for two candidates and more by water-filling where tokens are faint (`water_level`).
 
     Parameters
     ----------
@@ -450,11 +448,14 @@ def shaped_marginal(
         return PathSum(p, np.zeros(0), np.zeros(1), 0)
     if candidates == 1:
         return single_round(order, redistribution=redistribution, budget=budget, hole="excluded")
+    shape = shape_of(order, redistribution, budget)
+    if shape.levels is not None and shape.levels.finite < shape.levels.drafted:
+        return None
     once = _first_round_only(order, candidates)
     first = int(np.searchsorted(order.ratio, 1.0))  # tokens that the first candidate can be rejected at
     if candidates * first > most_paths or float(once.unexpanded.sum()) <= gap:
         return once
-    return _within(order, candidates, gap, most_paths, shape_of(order, redistribution, budget))
+    return _within(order, candidates, gap, most_paths, shape)
 
 
 def _within(order: RatioOrder, n: int, gap: float, most_paths: float, shape: Shape) -> PathSum:
@@ -491,8 +492,10 @@ def single_round(order: RatioOrder, *, redistribution: str, budget: str, hole: s
     """One candidate, in closed form for every option of ResiSpec."""
     once = _first_round_only(order, 1)
     last = last_round(order, redistribution=redistribution, budget=budget, hole=hole)
+    vocab = last.mass.size
+    rounding = 0.5 * float(np.finfo(np.float64).eps) * last_roundings(vocab) * last.magnified
     # Two additions a token more than a path sum makes.
-    return PathSum(once.mass + last, once.acceptance, np.zeros(2), 2 * last.size)
+    return PathSum(once.mass + last.mass, once.acceptance, np.zeros(2), 2 * vocab, rounding)
 
 
 def _first_round_only(order: RatioOrder, candidates: int) -> PathSum:

@@ -47,42 +47,54 @@ class TwoDistinct(NamedTuple):
 
 def two_distinct(p: NDArray[np.float64], q: NDArray[np.float64]) -> TwoDistinct:
     """The optimum for target p and draft q, ``(V,)``: a bracketed Newton search, O(V) a step."""
-    others = _others(q)
+    others, unit = _others(q)
     free = others > 0  # a token that is the whole draft leaves no second candidate
-    v = np.where(free, _search(p, q, np.where(free, others, 1.0), free), 0.0)
-    first = np.where(free, np.clip(q - others * v, 0.0, np.minimum(p, q)), np.minimum(p, q))
+    v = np.where(free, _search(p, q, np.where(free, others, 1.0), free, unit), 0.0)
+    first = np.where(free, np.clip(q - (others / unit) * v, 0.0, np.minimum(p, q)), np.minimum(p, q))
     return after_first(p, q, first)
 
 
 def after_first(p: NDArray[np.float64], q: NDArray[np.float64], first: NDArray[np.float64]) -> TwoDistinct:
     """The most the second candidate can be accepted with after any ``first`` between 0 and min(p, q)."""
-    others = _others(q)
+    others, unit = _others(q)
     free = others > 0
-    v = np.where(free, (q - first) / np.where(free, others, 1.0), 0.0)
-    # Of B - v nothing but the sum of the other tokens' v remains: never negative.
-    offered = q * np.clip(v.sum() - v, 0.0, None)
+    v = np.where(free, (q - first) * (unit / np.where(free, others, 1.0)), 0.0)
+    # Of B - v nothing but the sum of the other tokens' v remains: never negative, and not a difference where
+    # one token holds most of it.
+    rest = np.clip(v.sum() - v, 0.0, None)
+    top = int(np.argmax(v))
+    rest[top] = v[:top].sum() + v[top + 1 :].sum()
+    offered = (q / unit) * rest
     missing = float(np.where(free, 0.0, q - first).sum())
     return TwoDistinct(first, np.minimum(p - first, offered), offered, missing)
 
 
-def _others(q: NDArray[np.float64]) -> NDArray[np.float64]:
-    """``1 - q`` as the sum of the other tokens: a peaked draft keeps its digits."""
+def _others(q: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+    """``1 - q`` as the sum of the other tokens: a peaked draft keeps its digits. And the unit of v.
+
+    v is a quotient by it and can exceed the range of float64: all v are counted in ``1 / unit``.
+    """
     others = q.sum() - q
     top = int(np.argmax(q))
     others[top] = q[:top].sum() + q[top + 1 :].sum()
-    return others
+    least = others[others > 0].min(initial=1.0)
+    return others, float(min(1.0, least * 2.0**1000))
 
 
 def _search(
-    p: NDArray[np.float64], q: NDArray[np.float64], others: NDArray[np.float64], free: NDArray[np.bool_]
+    p: NDArray[np.float64],
+    q: NDArray[np.float64],
+    others: NDArray[np.float64],
+    free: NDArray[np.bool_],
+    unit: float,
 ) -> NDArray[np.float64]:
     """The v of the smallest root of ``sum s = B``: of several optimal rules the one that looks at least."""
-    least = np.where(free, np.clip(q - p, 0.0, None) / others, 0.0)
-    most = np.where(free, q / others, 0.0)
+    least = np.where(free, np.clip(q - p, 0.0, None) * (unit / others), 0.0)
+    most = np.where(free, q * (unit / others), 0.0)
     low, high = float(least.sum()), float(most.sum())
     B, found = low, most
     for _ in range(_MOST_STEPS):
-        wanted = q * (1.0 + B) - p
+        wanted = q * (unit + B) - unit * p
         v = np.clip(wanted, least, most)
         excess = float(v.sum()) - B
         if excess > len(q) * _EPS * B:  # beyond what summing can err

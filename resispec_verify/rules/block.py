@@ -44,7 +44,10 @@ class Block(PathRule):
                 token = path[..., i - 1 : i]
                 p = at(targets[..., i - 1, :], token)[..., 0]
                 q = at(drafts[..., i - 1, :], token)[..., 0]
-                weight = xp.where(q > 0, xp.clip(weight * p / xp.where(q > 0, q, 1.0), None, 1.0), 0.0)
+                reached = weight * p
+                below = reached < q
+                ratio = xp.where(below, reached / xp.where(below, q, 1.0), 1.0)
+                weight = xp.where(q > 0, ratio, 0.0)
             target = targets[..., i, :]
             if i == length:
                 passes.append(weight)

@@ -26,7 +26,12 @@ from array_api_compat import array_namespace
 
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.probabilities import at, one_hot
-from resispec_verify.kernels.residuals import accept_ratio, normalize, standard_residual
+from resispec_verify.kernels.residuals import (
+    accept_ratio,
+    normalize,
+    positive_part_condition,
+    standard_residual,
+)
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.required import require
 
@@ -96,6 +101,10 @@ class CSD(Rule):
         residual = normalize(xp.where(passed & (here > 0), 0.0, rest), rest)
         draft = xp.broadcast_to(state.draft[..., None, :], residual.shape)
         return State(residual, draft, state.round + 1)
+
+    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+        """The standard residual is divided by its sum."""
+        return positive_part_condition(before.residual, before.draft)
 
     def options(self) -> dict[str, str]:
         """The ratio, and the memory where it is short, else its size."""

@@ -44,6 +44,10 @@ class EagleResiSpec(Rule):
         """ResiSpec's residual."""
         return self._shaped().reject(state, tokens)
 
+    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+        """ResiSpec's."""
+        return self._shaped().condition(before, tokens, after, fair)
+
     def options(self) -> dict[str, str]:
         """ResiSpec's three options."""
         return self._shaped().options()

@@ -26,7 +26,7 @@ from array_api_compat import array_namespace
 
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.probabilities import at
-from resispec_verify.kernels.residuals import accept_ratio, standard_residual
+from resispec_verify.kernels.residuals import accept_ratio, positive_part_condition, standard_residual
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.required import require
 
@@ -110,6 +110,12 @@ class EASD(Rule):
         struck = at(xp.astype(state.extra["struck"], p.dtype), tokens)[..., None] > 0
         residual = xp.where(struck, p, standard_residual(p, q))
         return State(residual, xp.broadcast_to(q, residual.shape), state.round + 1)
+
+    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+        """The standard residual is divided by its sum; after the gate nothing is."""
+        xp = array_namespace(before.residual)
+        struck = at(xp.astype(before.extra["struck"], before.residual.dtype), tokens)[..., None] > 0
+        return xp.where(struck, 1.0, positive_part_condition(before.residual, before.draft)[..., None, :])
 
     def options(self) -> dict[str, str]:
         """All of them: none has a default."""

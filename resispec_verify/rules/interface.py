@@ -82,11 +82,26 @@ class Rule(ABC):
         """The law drawn from when every candidate was rejected, ``(..., V)``."""
         return state.residual
 
-    def last_round(self, state: State) -> Any:
+    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+        """How much the step from ``before`` to ``after`` magnifies relative errors of the residual.
+
+        Where a rule divides by a mass that can be small, its reciprocal: the engines put it into the bound
+        on rounding, times the probability that the step is taken. ``fair`` says that candidates are drawn
+        from the draft that they are tested with, so that no token comes more often than its test expects.
+        Returns ``(..., m, 1)`` where tokens are, else ``(..., 1)``, or the number 1.0 (the default).
+        """
+        return 1.0
+
+    def final_condition(self, state: State) -> Any:
+        """The same for `final`: ``(..., 1)``, or the number 1.0 (the default)."""
+        return 1.0
+
+    def last_round(self, state: State) -> tuple[Any, Any] | None:
         """Mass emitted by rejecting the last candidate, summed over rejected tokens, in closed form.
 
-        Returns ``(..., V)``, or None where the rule has no closed form (the default). Candidates are i.i.d.
-        from ``state.draft``.
+        Returns the mass ``(..., V)`` and, for the bound on rounding, the sum ``(...,)`` of the rejections'
+        probabilities times what divisions magnify their rounding by; or None where the rule has no closed
+        form (the default). Candidates are i.i.d. from ``state.draft``.
         """
         return None
 

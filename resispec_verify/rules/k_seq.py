@@ -21,13 +21,19 @@ from array_api_compat import array_namespace
 
 from resispec_verify.kernels.compiled import compilable
 from resispec_verify.kernels.jit import jit
-from resispec_verify.kernels.residuals import accept_ratio, normalize
+from resispec_verify.kernels.residuals import (
+    accept_ratio,
+    normalize,
+    positive_part_condition,
+    ratio_or_all,
+)
 from resispec_verify.rules.interface import Rule, State
 
 __all__ = ["KSeq", "solve_rho"]
 
 # Newton converges in a handful of steps; bisection, its fallback, in as many as a float has bits.
 _MOST_STEPS = 80
+_TOLERANCE = 8  # of the equation for rho, in units of n times machine epsilon
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class KSeq(Rule):
         kept, left = xp.zeros_like(b), xp.ones_like(b)
         for _ in range(candidates):  # (1 - (1-b)^n) / b = 1 + (1-b) + ... + (1-b)^{n-1}
             kept, left = kept + left, left * (1.0 - b)
-        return State(target, draft, extra={"rho": rho, "kept": kept})
+        return State(target, draft, extra={"rho": rho, "kept": kept, "candidates": max(candidates, 1)})
 
     def accept(self, state: State) -> Any:
         """``min(1, p / (rho q))``."""
@@ -64,6 +70,21 @@ class KSeq(Rule):
         p, q = state.residual, state.draft
         emitted = xp.minimum(q, p / state.extra["rho"]) * state.extra["kept"]
         return normalize(xp.clip(p - emitted, 0.0, None), p)
+
+    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+        """How well rho is known: with fair draws any rho is exact, with others it matters."""
+        if fair or before.round > 0:
+            return 1.0
+        rho, n = before.extra["rho"], before.extra["candidates"]
+        growth, clipped = _overlap(before.residual, before.draft, rho)
+        slope = _slope(growth, clipped, rho, n)
+        return ratio_or_all(_TOLERANCE * n * array_namespace(rho).ones_like(rho), rho * slope)
+
+    def final_condition(self, state: State) -> Any:
+        """What the candidates leave is divided by its sum."""
+        xp = array_namespace(state.residual)
+        emitted = xp.minimum(state.draft, state.residual / state.extra["rho"]) * state.extra["kept"]
+        return positive_part_condition(state.residual, emitted)
 
 
 def _overlap(target: Any, draft: Any, rho: Any) -> tuple[Any, Any]:
@@ -96,6 +117,12 @@ def _overlap_of_rows(target, draft, rho):
     return growth, clipped
 
 
+def _slope(growth: Any, clipped: Any, rho: Any, n: int) -> Any:
+    """Of F in `solve_rho`, from above."""
+    miss = array_namespace(rho).clip(1.0 - (growth + clipped / rho), 0.0, None)
+    return growth + n * miss ** (n - 1) * clipped / (rho * rho)
+
+
 def solve_rho(target: Any, draft: Any, candidates: int) -> Any:
     """Solve ``1 - (1-b)^n = rho b`` for each row: ``(..., V) -> (..., 1)``, in [1, max(n, 1)].
 
@@ -115,10 +142,10 @@ def solve_rho(target: Any, draft: Any, candidates: int) -> Any:
         b = growth + clipped / rho
         miss = xp.clip(1.0 - b, 0.0, None)
         value = rho * b - 1.0 + miss**n
-        return value, growth + n * miss ** (n - 1) * clipped / (rho * rho)
+        return value, _slope(growth, clipped, rho, n)
 
     # F is a handful of rounded terms of at most n. No more than what is left of it is lost to clipping.
-    tolerance = 8 * n * eps
+    tolerance = _TOLERANCE * n * eps
     # F(1) = 0 only where p = q (or their supports are disjoint); F is then flat beyond, and 1 is the root.
     equal = evaluate(ones)[0] >= -tolerance
     low, high = ones, xp.where(equal, ones, n * ones)

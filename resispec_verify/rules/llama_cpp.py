@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from resispec_verify.kernels.residuals import standard_residual
+from resispec_verify.kernels.residuals import positive_part_condition, standard_residual
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import Greedy
 
@@ -34,3 +34,7 @@ class LlamaCpp(Rule):
     def reject(self, state: State, tokens: Any) -> State:
         """The standard residual, whatever was rejected."""
         return replace(state, residual=standard_residual(state.residual, state.draft), round=state.round + 1)
+
+    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+        """The residual is divided by its sum."""
+        return positive_part_condition(before.residual, before.draft)

@@ -22,7 +22,7 @@ from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
 from resispec_verify.kernels.layouts import Layout, best_layout, race_law, winning_shares
-from resispec_verify.kernels.residuals import accept_ratio, standard_residual
+from resispec_verify.kernels.residuals import accept_ratio, positive_part_condition, standard_residual
 from resispec_verify.rules.interface import State
 from resispec_verify.rules.tuples import TupleRule
 
@@ -80,6 +80,10 @@ class OptimalJoint(TupleRule):
         if not state.extra:
             return state.residual
         return standard_residual(state.residual, state.extra["winner"])
+
+    def final_condition(self, state: State) -> Any:
+        """What the winner's law leaves is divided by its sum."""
+        return positive_part_condition(state.residual, state.extra["winner"]) if state.extra else 1.0
 
 
 def _like(values: np.ndarray, array: Any) -> Any:

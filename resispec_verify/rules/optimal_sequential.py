@@ -20,7 +20,7 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
-from resispec_verify.kernels.residuals import normalize
+from resispec_verify.kernels.residuals import normalize, ratio_or_all, share_of
 from resispec_verify.kernels.sequential import levels
 from resispec_verify.rules.interface import Rule, State
 
@@ -59,8 +59,7 @@ class OptimalSequential(Rule):
         upper, lower = (state.extra["levels"][..., i, None] for i in (k, k + 1))
         accepted = xp.minimum(p, upper * q) - xp.minimum(p, lower * q)
         offered = state.extra["weight"] * q
-        ratio = xp.where(offered > accepted, accepted, 1.0) / xp.where(offered > accepted, offered, 1.0)
-        return xp.where(q > 0, ratio, xp.astype(p > 0, p.dtype))
+        return xp.where(q > 0, share_of(accepted, offered), xp.astype(p > 0, p.dtype))
 
     def reject(self, state: State, tokens: Any) -> State:
         """The reserved mass ``r_k``, normalised, whatever was rejected."""
@@ -70,3 +69,7 @@ class OptimalSequential(Rule):
         reserved = xp.clip(p - first * q, 0.0, None) + xp.minimum(p, level * q)
         weight = xp.sum(reserved, axis=-1, keepdims=True)
         return State(normalize(reserved, state.residual), q, k, {**state.extra, "weight": weight})
+
+    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+        """The reserved mass is divided by its sum."""
+        return ratio_or_all(before.extra["weight"], after.extra["weight"])

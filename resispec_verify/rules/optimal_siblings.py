@@ -20,7 +20,7 @@ from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
-from resispec_verify.kernels.residuals import normalize
+from resispec_verify.kernels.residuals import normalize, ratio_or_all, share_of
 from resispec_verify.kernels.sibling_values import accepted_masses, checked_values
 from resispec_verify.rules.interface import Rule, State
 
@@ -69,8 +69,7 @@ class OptimalSiblings(Rule):
         xp = array_namespace(state.draft)
         taken = state.extra["masses"][state.round, ...]
         offered = xp.sum(state.extra["left"], axis=-1, keepdims=True) * state.draft
-        ratio = xp.where(offered > taken, taken, 1.0) / xp.where(offered > taken, offered, 1.0)
-        return xp.where(state.draft > 0, ratio, 0.0)
+        return share_of(taken, offered)
 
     def reject(self, state: State, tokens: Any) -> State:
         """What the rounds so far leave of the target, whatever was rejected."""
@@ -78,6 +77,12 @@ class OptimalSiblings(Rule):
         left = xp.clip(state.extra["left"] - state.extra["masses"][state.round, ...], 0.0, None)
         extra = {**state.extra, "left": left}
         return State(normalize(left, state.residual), state.draft, state.round + 1, extra)
+
+    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+        """What is left of the target is divided by its sum."""
+        xp = array_namespace(before.draft)
+        sums = (xp.sum(state.extra["left"], axis=-1, keepdims=True) for state in (before, after))
+        return ratio_or_all(*sums)
 
     def options(self) -> dict[str, str]:
         """The values."""

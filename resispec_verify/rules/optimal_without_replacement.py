@@ -19,7 +19,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
-from resispec_verify.kernels.residuals import normalize
+from resispec_verify.kernels.residuals import normalize, positive_part_condition, share_of
 from resispec_verify.kernels.shaped_paths import PathSum
 from resispec_verify.kernels.two_distinct import TwoDistinct, two_distinct
 from resispec_verify.rules.interface import Rule, State
@@ -65,11 +65,10 @@ class OptimalWithoutReplacement(Rule):
 
     def accept(self, state: State) -> Any:
         """The mass accepted in this round over the mass offered."""
-        xp = array_namespace(state.draft)
         first = state.round == 0
         taken = state.extra["first" if first else "second"]
         offered = state.draft if first else state.extra["offered"]
-        return xp.where(offered > 0, xp.clip(taken / xp.where(offered > 0, offered, 1.0), 0.0, 1.0), 0.0)
+        return share_of(taken, offered)
 
     def reject(self, state: State, tokens: Any) -> State:
         """What the rounds so far leave of the target, whatever was rejected."""
@@ -83,6 +82,11 @@ class OptimalWithoutReplacement(Rule):
         xp = array_namespace(state.draft)
         taken = state.extra["first"] + state.extra["second"]
         return normalize(xp.clip(state.extra["target"] - taken, 0.0, None), state.residual)
+
+    def final_condition(self, state: State) -> Any:
+        """What both rounds leave is divided by its sum."""
+        taken = state.extra["first"] + state.extra["second"]
+        return positive_part_condition(state.extra["target"], taken)
 
     def sum_paths(
         self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float

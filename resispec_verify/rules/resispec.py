@@ -27,8 +27,9 @@ from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
 from resispec_verify.kernels import compiled, shaped_paths
 from resispec_verify.kernels.last_round import last_round
+from resispec_verify.kernels.probabilities import at
 from resispec_verify.kernels.ratio_order import ratio_order
-from resispec_verify.kernels.residuals import Proxy, normalize, proxy
+from resispec_verify.kernels.residuals import Proxy, normalize, proxy, ratio_or_all
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import strike_out
 
@@ -69,18 +70,33 @@ class ResiSpec(Rule):
         """
         xp = array_namespace(state.residual)
         R, q = state.residual[..., None, :], state.draft[..., None, :]
-        r = self._proxy(state.residual, state.draft, tokens).r
-        shaped = normalize(strike_out(r, tokens), R)
-        return State(shaped, xp.broadcast_to(q, shaped.shape), state.round + 1)
+        parts = self._proxy(state.residual, state.draft, tokens)
+        r = strike_out(parts.r, tokens)
+        kept = xp.sum(r, axis=-1, keepdims=True)
+        # Where x0 takes less than it could hold, an error of the budget is shared with it (`last_round`).
+        full = xp.take_along_axis(parts.r >= R, tokens[..., None], axis=-1)
+        extra = {"kept": kept, "budget": xp.where(full, kept, parts.Z[..., None])}
+        shaped = normalize(r, R)
+        return State(shaped, xp.broadcast_to(q, shaped.shape), state.round + 1, extra)
 
-    def last_round(self, state: State) -> Any:
+    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+        """What is left off ``x0`` is divided by its sum; in fair draws it errs by as little as ``q(x0)``."""
+        kept = after.extra["kept"]
+        if fair:
+            return ratio_or_all(at(before.draft, tokens)[..., None], after.extra["budget"])
+        return ratio_or_all(array_namespace(kept).ones_like(kept), kept)
+
+    def last_round(self, state: State) -> tuple[Any, Any]:
         """Summed over rejected tokens by the sorted prefix sums of R/q; in float64 on the CPU."""
         xp = array_namespace(state.residual)
         R, q = (to_numpy(a).astype(np.float64) for a in (state.residual, state.draft))
         vocab = R.shape[-1]
         rows = zip(R.reshape(-1, vocab), np.broadcast_to(q, R.shape).reshape(-1, vocab), strict=True)
-        emitted = np.stack([last_round(ratio_order(p, d), **self.options()) for p, d in rows])
-        return xp.asarray(emitted.reshape(R.shape), dtype=state.residual.dtype, device=state.residual.device)
+        found = [last_round(ratio_order(p, d), **self.options()) for p, d in rows]
+        like = {"dtype": state.residual.dtype, "device": state.residual.device}
+        emitted = np.stack([one.mass for one in found]).reshape(R.shape)
+        magnified = np.asarray([one.magnified for one in found]).reshape(R.shape[:-1])
+        return xp.asarray(emitted, **like), xp.asarray(magnified, **like)
 
     def sum_paths(
         self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float

@@ -20,7 +20,7 @@ from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
 from resispec_verify.kernels.ratio_order import ratio_order
-from resispec_verify.kernels.residuals import normalize, standard_residual
+from resispec_verify.kernels.residuals import normalize, positive_part_condition, standard_residual
 from resispec_verify.kernels.sequoia_paths import distinct_marginal
 from resispec_verify.kernels.shaped_paths import PathSum
 from resispec_verify.rules.interface import Rule, State
@@ -51,6 +51,10 @@ class Sequoia(Rule):
         draft = draft_without(state.draft, tokens)
         residual = standard_residual(state.residual, state.draft)[..., None, :]
         return State(xp.broadcast_to(residual, draft.shape), draft, state.round + 1)
+
+    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+        """The residual is divided by its sum."""
+        return positive_part_condition(before.residual, before.draft)
 
     def sum_paths(
         self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float

@@ -53,6 +53,10 @@ class SequoiaResiSpec(Rule):
             return None
         return self._shaped().sum_paths(target, draft, candidates, gap, most_paths)
 
+    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+        """ResiSpec's."""
+        return self._shaped().condition(before, tokens, after, fair)
+
     def options(self) -> dict[str, str]:
         """ResiSpec's three options."""
         return self._shaped().options()

@@ -25,7 +25,7 @@ from array_api_compat import array_namespace
 
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.probabilities import one_hot
-from resispec_verify.kernels.residuals import normalize
+from resispec_verify.kernels.residuals import normalize, share_of
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import Greedy
 
@@ -63,8 +63,7 @@ class SGLang(Rule):
         xp = array_namespace(state.residual)
         p = state.extra["target"]
         left = max(self.threshold_acc, _LEAST_THRESHOLD) - state.extra["tried"]
-        below = p < left
-        ratio = xp.where(below, p, 1.0) / xp.where(below, left, 1.0)
+        ratio = share_of(p, xp.clip(left, 0.0, None))
         return xp.where(p >= self.threshold_single, 1.0, ratio)
 
     def reject(self, state: State, tokens: Any) -> State:

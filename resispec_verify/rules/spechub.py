@@ -28,7 +28,7 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from resispec_verify.kernels.probabilities import at, one_hot
-from resispec_verify.kernels.residuals import normalize
+from resispec_verify.kernels.residuals import normalize, ratio_or_all
 from resispec_verify.rules.interface import State
 from resispec_verify.rules.proposals import Pairs
 from resispec_verify.rules.tuples import TupleRule
@@ -80,6 +80,7 @@ class SpecHub(TupleRule):
         extra = {
             "hub": hub, "first": accept_first, "second": accept_second, "hub_first": hub_first,
             "hub_second": hub_second, "left": normalize(left, target),
+            "room": xp.sum(left, axis=-1, keepdims=True),
         }  # fmt: skip
         return State(target, draft, extra=extra)
 
@@ -97,6 +98,11 @@ class SpecHub(TupleRule):
     def final(self, state: State) -> Any:
         """What the four steps leave of the target."""
         return state.extra["left"]
+
+    def final_condition(self, state: State) -> Any:
+        """What the four steps leave is divided by its sum."""
+        xp = array_namespace(state.residual)
+        return ratio_or_all(xp.sum(state.residual, axis=-1, keepdims=True), state.extra["room"])
 
 
 @dataclass(frozen=True)

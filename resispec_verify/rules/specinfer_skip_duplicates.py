@@ -19,7 +19,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.kernels.probabilities import one_hot
-from resispec_verify.kernels.residuals import accept_ratio, standard_residual
+from resispec_verify.kernels.residuals import accept_ratio, positive_part_condition, standard_residual
 from resispec_verify.kernels.shaped_paths import PathSum
 from resispec_verify.kernels.skipped_draws import rejected_by_draws
 from resispec_verify.rules.interface import Rule, State
@@ -55,6 +55,10 @@ class SpecInferSkipDuplicates(Rule):
         residual = xp.where(duplicate, R, standard_residual(R, q))
         seen = xp.where(here > 0, here, seen)
         return State(residual, xp.broadcast_to(q, residual.shape), state.round + 1, {"seen": seen})
+
+    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+        """The residual is divided by its sum."""
+        return positive_part_condition(before.residual, before.draft)
 
     def sum_paths(
         self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from resispec_verify.kernels.residuals import standard_residual
+from resispec_verify.kernels.residuals import positive_part_condition, standard_residual
 from resispec_verify.rules.interface import Rule, State
 
 __all__ = ["Speculative"]
@@ -29,6 +29,10 @@ class Speculative(Rule):
     def reject(self, state: State, tokens: Any) -> State:
         """The standard residual, whatever was rejected."""
         return replace(state, residual=standard_residual(state.residual, state.draft), round=state.round + 1)
+
+    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+        """The residual is divided by its sum."""
+        return positive_part_condition(before.residual, before.draft)
 
     def proxy(self, current: Any, draft: Any, token: Any) -> Any:
         """``k = q``."""
