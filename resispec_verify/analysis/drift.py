@@ -128,11 +128,11 @@ def _profiles(rule: Rule, pair: Pair, n: int, top_k: int, budget: Budget) -> lis
     if rule.depends_on == "nothing" and isinstance(rule.proposal, Iid):
         found = _one_state_a_round(rule, pair, n, top_k)
     else:
-        honest = pair.proposal is None and isinstance(rule.proposal, Iid)
+        declared = pair.proposal is None
 
         def position(i: int) -> Profile:
             p, q, s = (np.array(rows[i, :]) for rows in (pair.target, pair.draft, pair.drawn_from))
-            profile = _Walk(rule, p, q, n, s, rule.proposal, budget, honest, top_k).profile()
+            profile = _Walk(rule, p, q, n, s, rule.proposal, budget, declared, top_k).profile()
             return _summed(profile, rule, p, q, n, budget) if pair.proposal is None else profile
 
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
@@ -204,16 +204,16 @@ class _Walk(Expansion):
 
     def __init__(
         self, rule: Rule, target: Any, draft: Any, n: int, drawn_from: Any, proposal: Proposal,
-        budget: Budget, honest: bool, top_k: int,
+        budget: Budget, declared: bool, top_k: int,
     ) -> None:  # fmt: skip
-        super().__init__(rule, target, draft, n, drawn_from, proposal, budget, honest)
+        super().__init__(rule, target, draft, n, drawn_from, proposal, budget, declared)
         self.looks = _Looks(1, n, top_k)
 
-    def _enter(self, state: State, weight: float, rejected: tuple[int, ...]) -> None:
+    def _enter(self, state: State, weight: float, rejected: tuple[int, ...], condition: float) -> None:
         residual, draft = state.residual[None, :], state.draft[None, :]
         self.looks.add(state.round, residual, draft, np.asarray([weight]))
         if state.round < self.n - 1:
-            super()._enter(state, weight, rejected)
+            super()._enter(state, weight, rejected, condition)
             return
         law = self.proposal.next(self.drawn_from, tuple(np.asarray(x) for x in rejected))
         self.acceptance[state.round] += weight * float(np.sum(law * self.rule.accept(state)))

@@ -113,25 +113,22 @@ def operational_marginals(
     if n < rule.least_candidates:
         raise InputError(f"rule {rule.name!r} needs {rule.least_candidates} candidates, got {n}")
     proposal = proposal or rule.proposal
-    honest = drawn_from is None and isinstance(proposal, Iid)
-    own = drawn_from is None and proposal == rule.proposal
-    fair = own and isinstance(proposal, (Iid, WithoutReplacement))
+    declared = drawn_from is None
+    own = declared and proposal == rule.proposal
     drawn_from = draft if drawn_from is None else drawn_from
     # A rule gets copies: one that writes into its arguments is scored on the originals.
-    shown, declared = (array_namespace(a).asarray(a, copy=True) for a in (target, draft))
+    shown, said = (array_namespace(a).asarray(a, copy=True) for a in (target, draft))
     if isinstance(rule, TupleRule):
-        return tuple_marginals(rule, shown, declared, n, drawn_from, proposal)
+        return tuple_marginals(rule, shown, said, n, drawn_from, proposal)
     if rule.depends_on == "nothing" and isinstance(proposal, Iid):
-        return _token_free(rule, shown, declared, n, drawn_from, fair)
+        return _token_free(rule, shown, said, n, drawn_from, _fair(rule, proposal, declared))
 
-    settled = (
-        device_marginals(rule, shown, declared, n, list(_gaps(budget)), budget.most_paths) if own else {}
-    )
+    settled = device_marginals(rule, shown, said, n, list(_gaps(budget)), budget.most_paths) if own else {}
 
     def position(i: int) -> Marginals:
         if i in settled:
             return settled[i]
-        p, q, s = shown[i, :], declared[i, :], drawn_from[i, :]
+        p, q, s = shown[i, :], said[i, :], drawn_from[i, :]
         best: Marginals | None = None
         spent = 0
         for gap in _gaps(budget):
@@ -139,7 +136,7 @@ def operational_marginals(
                 budget, gap=gap, most_paths=budget.most_paths - spent, most_states=budget.most_states - spent
             )
             row = _summed(rule, p, q, n, left) if own and n > 0 else None
-            row = row or Expansion(rule, p, q, n, s, proposal, left, honest, fair).run()
+            row = row or Expansion(rule, p, q, n, s, proposal, left, declared).run()
             spent += row.expansions[0]
             if best is None or float(row.gap[0]) <= float(best.gap[0]):
                 best = row
@@ -155,6 +152,11 @@ def operational_marginals(
     # number of threads.
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         return _stack(list(pool.map(position, range(target.shape[0]))))
+
+
+def _fair(rule: Rule, proposal: Proposal, declared: bool) -> bool:
+    """Whether each token is drawn as often as its test expects, see `Rule.condition`."""
+    return declared and proposal == rule.proposal and isinstance(proposal, (Iid, WithoutReplacement))
 
 
 def _gaps(budget: Budget) -> Iterator[float]:
@@ -286,11 +288,12 @@ class Expansion:
         drawn_from: Any,
         proposal: Proposal,
         budget: Budget,
-        honest: bool,
-        fair: bool,
+        declared: bool,
     ) -> None:
         self.rule, self.n, self.proposal, self.budget = rule, n, proposal, budget
-        self.honest, self.fair = honest, fair
+        # Candidates i.i.d. from the declared draft; drawn from it as the rule expects.
+        self.honest = declared and isinstance(proposal, Iid)
+        self.fair = _fair(rule, proposal, declared)
         self.target, self.draft, self.drawn_from = target, draft, drawn_from
         self.xp = array_namespace(target)
         self.placed = self.xp.zeros_like(target)

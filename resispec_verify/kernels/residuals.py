@@ -140,8 +140,8 @@ def proxy(current: Any, draft: Any, rejected: Any, *, redistribution: str, budge
 def _raise_level(R: Any, q: Any, Z: Any, among: Any) -> Any:
     """Water-filling: ``r = min(level q, R)`` with total Z ``(..., m)`` over some tokens ``(..., m, V)``.
 
-    Once all other tokens are full, the level of those whose q is faint (`water_level`) has a scale of its own;
-    when they are full too, tokens with q = 0 get the rest in proportion to R.
+    Once all other tokens are full, the level of those whose q is faint (`water_level`) has a scale of its
+    own; when they are full too, tokens with q = 0 get the rest in proportion to R.
     """
     xp = array_namespace(R)
     highest, scale = reach(xp.finfo(R.dtype))

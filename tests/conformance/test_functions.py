@@ -23,7 +23,14 @@ import resispec_verify.evidence
 import resispec_verify.kernels
 from resispec_verify.distributions import Sampling, pair_from_logits
 from resispec_verify.evidence.given_candidates import outcome_given_candidates
-from resispec_verify.evidence.marginal import Marginals, rounding_bound, summation_error, tv_interval
+from resispec_verify.evidence.marginal import (
+    Marginals,
+    magnified,
+    rounding_bound,
+    summation_error,
+    tv_interval,
+    underflow,
+)
 from resispec_verify.kernels.batched_paths import path_sums, shaped_marginals
 from resispec_verify.kernels.candidate_limits import pairs_limit, without_replacement_limit
 from resispec_verify.kernels.divergences import (
@@ -36,7 +43,16 @@ from resispec_verify.kernels.divergences import (
     total_variation,
 )
 from resispec_verify.kernels.probabilities import at, filter_logits, one_hot, softmax, temper
-from resispec_verify.kernels.residuals import accept_ratio, density_ratio, normalize, proxy, standard_residual
+from resispec_verify.kernels.residuals import (
+    accept_ratio,
+    density_ratio,
+    normalize,
+    positive_part_condition,
+    proxy,
+    ratio_or_all,
+    share_of,
+    standard_residual,
+)
 from resispec_verify.kernels.sequential import levels, levels_by_reductions, overlap
 from resispec_verify.kernels.transport import transport_limit
 from resispec_verify.rules import ResiSpec, SpecInfer
@@ -209,6 +225,11 @@ ROWS: dict[str, Row] = {
     "residuals.accept_ratio": Row(accept_ratio),
     "residuals.density_ratio": Row(density_ratio, roundings=64),  # quotients up to 60
     "residuals.normalize": Row(normalize),
+    "residuals.share_of": Row(share_of),
+    "residuals.ratio_or_all": Row(lambda p, q: ratio_or_all(p, p + q)),
+    "residuals.positive_part_condition": Row(positive_part_condition, roundings=32 * SUM),  # what it says
+    "marginal.magnified": Row(lambda p, q: magnified(p, 2.0 + q, 1e-9)),
+    "marginal.underflow": Row(lambda p, q: 0.0 * p[:, 0] + underflow(p, q)),
     "residuals.standard_residual": Row(standard_residual),
     **{
         f"residuals.proxy: {redistribution}, {budget}, {hole}": Row(
@@ -295,6 +316,7 @@ ELSEWHERE = {
     "path_identity.path_identity": "test_backends and test_more_rules, with every proxy",
     "path_identity.draw_candidates": "test_backends",
     "marginal.summation_error": "a number",
+    "marginal.number": "returns a float",
     "marginal.estimated_acceptance": "takes NumPy arrays",
     "sequential.levels_of": "takes a RatioOrder, which is NumPy's",
     "batched_paths.chunks": "takes NumPy's counts",
