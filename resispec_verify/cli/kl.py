@@ -56,9 +56,9 @@ def kl(
     proposal_top_k: Count | None = None,
     proposal_top_p: Number | None = None,
     marginal: Literal["operational", "path-identity", "both"] = "both",
-    redistribution: Literal["proportional", "water-filling"] = "proportional",
-    budget: Literal["local", "floor"] = "local",
-    hole: Literal["excluded", "literal"] = "excluded",
+    redistribution: Literal["proportional", "water-filling"] | None = None,
+    budget: Literal["local", "floor"] | None = None,
+    hole: Literal["excluded", "literal"] | None = None,
     gap: Number | None = None,
     max_expansions: Number | None = None,
     backend: Literal["auto", "numpy", "torch", "cupy"] = "auto",
@@ -69,7 +69,7 @@ def kl(
     resume: File | None = None,
     scheduler: Text | None = None,
     candidate_list: Text | None = None,
-    seed: Count = 0,
+    seed: Count | None = None,
     pad_vocab: Flag = False,
     json: File | None = None,
     csv: File | None = None,
@@ -108,11 +108,12 @@ def kl(
     marginal
         Which marginals to compute.
     redistribution
-        ResiSpec: how the clipped mass is spread.
+        ResiSpec: how the clipped mass is spread. Default: proportional.
     budget
-        ResiSpec: the local gap (Algorithm 1) or Eq. 13's floor.
+        ResiSpec: the local gap (Algorithm 1, the default) or Eq. 13's floor.
     hole
-        ResiSpec: whether the capacity leaves the rejected token out, or includes it as line 21 reads.
+        ResiSpec: whether the capacity leaves the rejected token out (the default), or includes it as line 21
+        reads.
     gap
         Certified mass that may stay unexpanded at a position; 0 expands everything. Default: until decided
         and at most 1e-3.
@@ -149,7 +150,13 @@ def kl(
     max_tv
         Exit with 1 if the total variation of any position may exceed this.
     """
-    options = {name: value for name, value in sorted(locals().items()) if name not in NOT_BINDING}
+    # What is left out is what it defaults to: a journal does not tell the two apart.
+    plain = {"redistribution": "proportional", "budget": "local", "hole": "excluded", "seed": 0}
+    options = {
+        name: plain.get(name) if value is None else value
+        for name, value in sorted(locals().items())
+        if name not in NOT_BINDING and name != "plain"
+    }
     from resispec_verify.analysis.marginals import Clock
     from resispec_verify.analysis.over_dumps import pool
     from resispec_verify.analysis.summary import exit_status, kl_report, position_records

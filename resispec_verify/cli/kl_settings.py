@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,9 +45,9 @@ def make_evaluation(
     marginal: str,
     gap: float | None,
     max_expansions: float | None,
-    seed: int,
+    seed: int | None,
     candidate_list: str | None,
-    **options: str,
+    **options: str | None,
 ) -> Evaluation:
     """What to compute, from the options; raises on the first that is out of range."""
     from resispec_verify.analysis.marginals import Evaluation
@@ -58,8 +59,13 @@ def make_evaluation(
         raise InputError(f"--gap must be in [0, 1], got {gap:g}")
     if max_expansions is not None and not max_expansions >= 1:
         raise InputError(f"--max-expansions must be at least 1, got {max_expansions:g}")
-    if seed < 0:
+    if seed is not None and seed < 0:
         raise InputError(f"--seed must not be negative, got {seed}")
+    identity = {"candidate_list": candidate_list, "seed": seed}
+    _refuse_idle("--marginal operational", identity if marginal == "operational" else {})
+    operational = {"gap": gap, "max_expansions": max_expansions}
+    _refuse_idle("--marginal path-identity", operational if marginal == "path-identity" else {})
+    _refuse_idle("--candidate-list", {} if candidate_list is None else {"seed": seed})
     limits = Budget()
     work = limits if max_expansions is None else Budget(most_paths=max_expansions, most_states=max_expansions)
     if gap is not None:
@@ -70,7 +76,7 @@ def make_evaluation(
         operational=marginal != "path-identity",
         identity=marginal != "operational",
         budget=work,
-        seed=seed,
+        seed=seed or 0,
         candidate_list=_candidate_list(candidate_list, candidates),
     )
 
@@ -188,7 +194,13 @@ def refuse_by_hand(**options: object) -> None:
         raise InputError(f"{given} needs --logits: the values of --target and --draft are used as they are")
 
 
-def _given(options: dict[str, object]) -> str:
+def _refuse_idle(beside: str, options: Mapping[str, object]) -> None:
+    given = _given(options)
+    if given:
+        raise InputError(f"{given} would do nothing beside {beside}; leave it out")
+
+
+def _given(options: Mapping[str, object]) -> str:
     return ", ".join(
         f"--{name.replace('_', '-')}"
         for name, value in options.items()

@@ -18,31 +18,48 @@ __all__ = ["check_counts", "choose_rules", "load_rule"]
 def choose_rules(names: list[str], candidates: int, **options: Any) -> tuple[Rule, ...]:
     """The rules of these names, or from these files, each once; checked for the number of candidates.
 
+    ``options`` are those of the rules that have them; None is one that was not given.
+
     Raises
     ------
     InputError
-        Unknown or unusable rule, two rules of one name, or a number of candidates that a rule is not defined
+        Unknown or unusable rule, an option that none of the rules has, two rules of one name, or a number of candidates that a rule is not defined
         for.
     """
     from resispec_verify.rules import NEED_PARAMETERS, PATH_RULES, RULES, make_rule
     from resispec_verify.rules.checked import CheckedRule
 
     names_taken = [*RULES, *NEED_PARAMETERS, *PATH_RULES]
+    given = {name: value for name, value in options.items() if value is not None}
     chosen: list[Rule] = []
     for name in dict.fromkeys(names):
         if not _is_file(name):
-            chosen.append(make_rule(name, **options))
+            chosen.append(make_rule(name, **given))
             continue
         rule = load_rule(name)
         ours = not isinstance(rule, CheckedRule)
         if rule.name in [*(() if ours else names_taken), *(other.name for other in chosen)]:
             raise InputError(f"--rule {name}: the name {rule.name!r} is taken; call the rule something else")
         chosen.append(rule)
+    _refuse_idle(given, chosen)
     check_counts(chosen, candidates)
     for rule in chosen:
         if isinstance(rule, CheckedRule):
             rule.dry_run(candidates)
     return tuple(chosen)
+
+
+def _refuse_idle(given: dict[str, Any], rules: list[Rule]) -> None:
+    """Refuse options that no rule of the run has; a rule from a file brings its own."""
+    from resispec_verify.rules import RULES
+
+    for option in given:
+        having = [name for name, rule in RULES.items() if option in getattr(rule, "__dataclass_fields__", {})]
+        if not any(rule.name in having for rule in rules):
+            raise InputError(
+                f"--{option.replace('_', '-')} would do nothing: no rule of this run has it "
+                f"(rules that do: {', '.join(having)}); leave it out"
+            )
 
 
 def check_counts(rules: list[Rule], candidates: int) -> None:

@@ -532,3 +532,28 @@ def test_no_folder_for_compiled_kernels(dump, tmp_path):
     result = command("kl", "--logits", dump, env=environment, cwd=tmp_path)
     assert "Traceback" not in result.err
     assert result.status == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--rule", "specinfer", "--budget", "floor"), "--budget"),
+        (("--rule", "specinfer", "--redistribution", "proportional"), "--redistribution"),
+        (("--rule", "sequoia", "--hole", "literal"), "--hole"),
+        (("--marginal", "operational", "--seed", 3), "--seed"),
+        (("--marginal", "operational", "--candidate-list", "0,1,2"), "--candidate-list"),
+        (("--marginal", "path-identity", "--gap", 0.1), "--gap"),
+        (("--marginal", "path-identity", "--max-expansions", 10), "--max-expansions"),
+        (("--candidate-list", "0,1,2", "--seed", 1), "--seed"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(cli, options, named):
+    result = cli("kl", "--target", "0.3,0.4,0.3", "--draft", "0.6,0.3,0.1", *options)
+    assert result.status == 2
+    assert f"error: {named} would do nothing" in result.err
+    assert result.out == ""
+
+
+def test_an_option_that_one_of_the_rules_has_is_not(cli):
+    options = ("--rule", "specinfer", "--rule", "eagle+resispec", "--budget", "floor")
+    assert cli("kl", "--target", "0.3,0.4,0.3", "--draft", "0.6,0.3,0.1", *options).status == 0
