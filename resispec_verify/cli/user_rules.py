@@ -23,8 +23,8 @@ def choose_rules(names: list[str], candidates: int, **options: Any) -> tuple[Rul
     Raises
     ------
     InputError
-        Unknown or unusable rule, an option that none of the rules has, two rules of one name, or a number of candidates that a rule is not defined
-        for.
+        Unknown or unusable rule, an option that none of the rules has, two rules of one name, or a number of
+        candidates that a rule is not defined for.
     """
     from resispec_verify.rules import NEED_PARAMETERS, PATH_RULES, RULES, make_rule
     from resispec_verify.rules.checked import CheckedRule
