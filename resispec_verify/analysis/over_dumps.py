@@ -7,7 +7,7 @@ in whatever order batches are evaluated. Memory holds one batch and a few number
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +22,8 @@ from resispec_verify.distributions import (
     check_probabilities,
     pair_from_logits,
 )
-from resispec_verify.dumps import Batch, FlatDump, looks_like_probabilities
+from resispec_verify.dumps import Batch, FlatDump
+from resispec_verify.dumps.looks import log_probabilities, probabilities
 from resispec_verify.errors import InputError
 
 __all__ = [
@@ -77,10 +78,13 @@ class Table:
     rows : list of Row
     padding : list of float
         Where vocabularies were padded: the wider model's mass on the padded tokens, by position.
+    constant : list of int
+        Positions with a row of equal values: padding, perhaps.
     """
 
     rows: list[Row]
     padding: list[float]
+    constant: list[int] = field(default_factory=list)
 
 
 def input_kind(dump: FlatDump, kind: str | None) -> str:
@@ -89,16 +93,73 @@ def input_kind(dump: FlatDump, kind: str | None) -> str:
     Raises
     ------
     InputError
-        Nothing was said and every row is a distribution: probabilities in a field meant for logits.
+        Nothing was said and every row of target or draft is a distribution: probabilities in a field meant
+        for logits.
     """
     if kind is not None:
         return kind
-    if looks_like_probabilities(dump):
+    like = [name for name, rows in (("target", dump.target), ("draft", dump.draft)) if probabilities(rows)]
+    if like:
+        remedy = "say --input probabilities" if len(like) == 2 else "save target and draft alike"
         raise InputError(
-            f"{dump.path}: every row of target and draft is in [0, 1] and sums to 1: these look like "
-            "probabilities, not logits; say --input probabilities (or --input logits if they really are)"
+            f"{dump.path}: every row of {' and '.join(like)} is in [0, 1] and sums to 1: these look like "
+            f"probabilities, not logits; {remedy} (or say --input logits if they really are)"
         )
     return "logits"
+
+
+def resolved(dump: FlatDump, reading: Reading) -> Reading:
+    """The reading with the kind of rows, once it is certain that no temperature or filter is applied twice.
+
+    Raises
+    ------
+    InputError
+        As `input_kind`; or rows that are probabilities or their logarithms, and a temperature or filter that
+        they may have already: logits do not sum to 1 by chance.
+    """
+    kind = input_kind(dump, reading.kind)
+    applied = _to_apply(dump, reading)
+    if applied is None or reading.kind == "logits" or (reading.kind is not None and reading.samplings):
+        return replace(reading, kind=kind)
+    where = "asked for" if reading.samplings else "stated in meta"
+    if reading.kind is not None:
+        raise InputError(
+            f"{dump.path}: {applied} is stated in meta, and {reading.kind} may have it already; say "
+            "--temperature 1 if they do, or give the temperature and filters that are to be applied"
+        )
+    roles = (dump.keys[0], dump.target), (dump.keys[1], dump.draft)
+    like = [key for key, rows in roles if log_probabilities(rows)]
+    if not like:
+        return replace(reading, kind=kind)
+    only = "" if len(like) == 2 else ", unlike the other's"
+    answer = (
+        "--input log-probabilities --temperature 1 if they have it"
+        if len(like) == 2
+        else "record both alike if they have it"
+    )
+    raise InputError(
+        f"{dump.path}: every row of {' and '.join(like)} has logsumexp 0{only}: these are log-probabilities, "
+        f"and {applied}, {where}, may have been applied already; {answer}, --input logits to apply it"
+    )
+
+
+def _to_apply(dump: FlatDump, reading: Reading) -> str | None:
+    """The first temperature or filter that would change something, in words."""
+    stated = dump.sampling if isinstance(dump.sampling, tuple) else (dump.sampling or {},)
+    try:
+        given = reading.samplings or [Sampling(**one) for one in _different(stated)]
+    except InputError:
+        return None  # it is told with its position when it is used
+    for sampling in given:
+        for name, idle in (("temperature", 1.0), ("top_k", None), ("top_p", None), ("min_p", None)):
+            value = getattr(sampling, name)
+            if value != idle and (name, value) not in (("top_p", 1.0), ("min_p", 0.0)):
+                return f"{name.replace('_', '-')} {value:g}"
+    return None
+
+
+def _different(stated: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [dict(items) for items in dict.fromkeys(tuple(sorted(one.items())) for one in stated)]
 
 
 class Members(NamedTuple):
@@ -112,12 +173,15 @@ class Members(NamedTuple):
         0-based, in the dump.
     sampling : Sampling
     dataset : str or None
+    constant : tuple of int
+        Those of the positions whose target or draft row has equal values only.
     """
 
     pair: Pair
     positions: np.ndarray
     sampling: Sampling
     dataset: str | None
+    constant: tuple[int, ...] = ()
 
 
 def pairs_of(
@@ -142,7 +206,7 @@ def pairs_of(
     """
     start, stop = position_range(dump, reading)
     with clock("load"):
-        reading = replace(reading, kind=input_kind(dump, reading.kind))
+        reading = resolved(dump, reading)
     for first, last in _cut([(start, stop)], _size(dump, reading)):
         yield from _members(dump, reading, first, last, backend, clock)
         advance(last - first)
@@ -156,12 +220,21 @@ def _members(
         batch = dump.batch(first, last)
         if reading.kind not in (None, "logits"):
             batch = _from_probabilities(dump, batch, reading.kind, first)
+    flat = _constant(batch.target) | _constant(batch.draft)
     for members, dataset, samplings in _groups(dump, reading, first, last):
         part = _take(batch, members - first)
+        constant = tuple(members[flat[members - first]].tolist())
         for sampling in samplings:
             with clock("softmax"):
                 pair = _pair(part, sampling, reading, backend)
-            yield Members(pair, members, sampling, dataset)
+            yield Members(pair, members, sampling, dataset, constant)
+
+
+def _constant(rows: np.ndarray) -> np.ndarray:
+    """Which rows ``(n, V)`` have one value only, as padding has."""
+    flat = (rows[:, 0] == rows[:, -1]) & (rows.shape[-1] > 1)
+    flat[flat] = (rows[flat] == rows[flat, :1]).all(axis=-1)
+    return flat
 
 
 def _size(dump: FlatDump, reading: Reading) -> int:
@@ -221,7 +294,7 @@ def evaluate_dump(
     _logged(dump, evaluation)
     start, stop = position_range(dump, reading)
     with clock("load"):
-        reading = replace(reading, kind=input_kind(dump, reading.kind))
+        reading = resolved(dump, reading)
     parts = dict(done or {})
     advance(sum(last - first for first, last in parts))
     spans = _cut(_missing(parts, start, stop), _size(dump, reading))
@@ -239,7 +312,7 @@ def evaluate_dump(
         whole.extend(parts.pop(span))
     for phase, seconds in whole.seconds.items():
         clock.seconds[phase] = clock.seconds.get(phase, 0.0) + seconds
-    return Table(whole.rows(), whole.padding)
+    return Table(whole.rows(), whole.padding, whole.constant)
 
 
 def evaluate_spans(
@@ -290,6 +363,7 @@ def _evaluated(
     try:
         for members in _members(dump, reading, first, last, backend, clock):
             pair = members.pair
+            part.constant = sorted({*part.constant, *members.constant})
             if dump.pad:
                 on_padding = pair.target[:, min(dump.pad) :] + pair.draft[:, min(dump.pad) :]
                 part.padding += to_numpy(backend.xp.sum(on_padding, axis=-1)).tolist()

@@ -23,10 +23,11 @@ from resispec_verify.dumps.target import TargetDump
 from resispec_verify.dumps.values import integer
 from resispec_verify.errors import InputError
 
-__all__ = ["Part", "ShardList", "find_shards", "join", "join_targets"]
+__all__ = ["Part", "Parts", "ShardList", "facts", "find_shards", "join", "join_targets"]
 
 INDEX = "index.json"
 MOST_OPEN = 8
+AXES = ("vocab", "positions")
 
 Opened = TypeVar("Opened", FlatDump, TargetDump)
 
@@ -53,12 +54,18 @@ class ShardList:
     meta : object
     from_zero : bool
         Whether the first shard must start at 0: a folder is expected to be whole, a glob may choose.
+    axis : {"vocab", "positions"} or None
+        What the index says that they are parts of.
+    indexed : bool
+        Whether an index says their order.
     """
 
     files: list[Path]
     stated: list[tuple[int | None, int | None]]
     meta: Any
     from_zero: bool
+    axis: Any = None
+    indexed: bool = False
 
 
 def find_shards(path: str | os.PathLike[str]) -> ShardList | None:
@@ -139,10 +146,13 @@ def _indexed(path: Path) -> ShardList:
                 for key, low in (("start", 0), ("rows", 1))
             )
         )
-    return ShardList(files, stated, index.get("meta"), from_zero=True)
+    axis = index.get("axis")
+    if axis not in (None, *AXES):
+        raise InputError(f"{path}: axis is {show(axis)}; write one of {', '.join(AXES)}, or leave it out")
+    return ShardList(files, stated, index.get("meta"), from_zero=True, axis=axis, indexed=True)
 
 
-class _Parts:
+class Parts:
     """Parts that are opened again when they are needed; the last few stay open."""
 
     def __init__(self, parts: Sequence[Part], read: Callable[[str, dict], Any]) -> None:
@@ -156,7 +166,7 @@ class _Parts:
             part = self.parts[i]
             mapping = part.load()
             opened = self._read(part.name, mapping)
-            if self._facts.setdefault(i, _facts(opened)) != _facts(opened):
+            if self._facts.setdefault(i, facts(opened)) != facts(opened):
                 raise InputError(f"{part.name}: changed while it was read; keep shards as they are")
             if i == len(self.starts):
                 self.starts.append(_start(part, mapping))
@@ -167,7 +177,8 @@ class _Parts:
         return self._open[i]
 
 
-def _facts(opened: FlatDump | TargetDump) -> tuple:
+def facts(opened: FlatDump | TargetDump) -> tuple:
+    """Shape and type of target, draft and proposal; None for what there is not."""
     arrays = (opened.target, getattr(opened, "draft", None), getattr(opened, "proposal", None))
     return tuple(None if a is None else (a.shape, a.dtype) for a in arrays)
 
@@ -192,6 +203,7 @@ class _Small:
     sampling: Any
     meta: Any
     rows: int
+    left_out: int
 
 
 def join(
@@ -222,7 +234,7 @@ def join(
         If a part cannot be read, parts differ in keys, vocabularies or types, or their `start` leaves gaps,
         overlaps, or is there only in some.
     """
-    opened = _Parts(parts, read)
+    opened = Parts(parts, read)
     small, order = _survey(opened, from_zero)
     first = opened[order[0]]
 
@@ -246,7 +258,8 @@ def join(
         dataset=dataset,
         sampling=sampling,
         meta=small[0].meta if meta is None else meta,
-        notes=(*first.notes, f"{len(parts)} parts, joined in the order of {_reason(opened.starts)}"),
+        notes=_notes(first, small, f"{len(parts)} parts, joined in the order of {_reason(opened.starts)}"),
+        left_out=sum(one.left_out for one in small),
     )
     return whole
 
@@ -260,7 +273,7 @@ def join_targets(
     from_zero: bool = False,
 ) -> TargetDump:
     """Open many parts as one target; see `join`."""
-    opened = _Parts(parts, read)
+    opened = Parts(parts, read)
     small, order = _survey(opened, from_zero)
     first = opened[order[0]]
     target = _stack(opened, order, [one.rows for one in small], "target", first.target)
@@ -274,10 +287,25 @@ def join_targets(
         tokens=tokens,
         next_tokens=follow,
         meta=small[0].meta if meta is None else meta,
+        sampling=_labels(small, "sampling"),
+        notes=_notes(first, small),
+        left_out=sum(one.left_out for one in small),
     )
 
 
-def _survey(opened: _Parts, from_zero: bool) -> tuple[list[_Small], list[int]]:
+def _notes(first: FlatDump | TargetDump, small: Sequence[_Small], *more: str) -> tuple[str, ...]:
+    """What is said of the whole; what the mask of the first part left out is said of all parts."""
+    left_out, rows = sum(one.left_out for one in small), sum(one.rows for one in small)
+    said = [note for note in first.notes if not first.left_out or "positions are left out" not in note]
+    if left_out:
+        said.append(
+            f"masks: {left_out} of {left_out + rows} positions are left out; positions are counted without "
+            "them"
+        )
+    return (*said, *more)
+
+
+def _survey(opened: Parts, from_zero: bool) -> tuple[list[_Small], list[int]]:
     """Open every part once; return what is kept of each, in order, and the order."""
     small = []
     for i, part in enumerate(opened.parts):
@@ -292,17 +320,19 @@ def _survey(opened: _Parts, from_zero: bool) -> tuple[list[_Small], list[int]]:
                 sampling=getattr(one, "sampling", None),
                 meta=one.meta,
                 rows=one.positions,
+                left_out=one.left_out,
             )
         )
-        _check_like(part.name, one, opened, one.positions, part.rows)
-    order = _order(opened.parts, opened.starts, [one.rows for one in small], from_zero)
+        _check_like(part.name, one, opened, one.positions + one.left_out, part.rows)
+    stored = [one.rows + one.left_out for one in small]
+    order = _order(opened.parts, opened.starts, stored, from_zero)
     return [small[i] for i in order], order
 
 
-def _check_like(name: str, one: Any, opened: _Parts, rows: int, stated: int | None) -> None:
+def _check_like(name: str, one: Any, opened: Parts, rows: int, stated: int | None) -> None:
     if stated is not None and rows != stated:
         raise InputError(f"{name}: has {rows} positions but the index says {stated}; write the index again")
-    mine, other = _facts(one), opened._facts[0]
+    mine, other = facts(one), opened._facts[0]
     first = opened.parts[0].name
     for role, a, b in zip(("target", "draft", "proposal"), mine, other, strict=True):
         if (a is None) != (b is None):
@@ -349,7 +379,7 @@ def _reason(starts: Sequence[int | None]) -> str:
     return f"their start; position 0 here is position {first} of the run" if first else "their start"
 
 
-def _stack(opened: _Parts, order: list[int], rows: list[int], name: str, like: Rows) -> Stacked:
+def _stack(opened: Parts, order: list[int], rows: list[int], name: str, like: Rows) -> Stacked:
     def where(i: int, row: int) -> str:
         return f"{os.path.basename(opened.parts[order[i]].name)}, row {row}"
 
@@ -363,7 +393,12 @@ def _join_tokens(small: Sequence[_Small]) -> np.ndarray | None:
     chain: list[np.ndarray] = []
     for one in small:
         tokens = one.tokens
-        if not isinstance(tokens, np.ndarray) or tokens.ndim != 1 or tokens.dtype.kind not in "iu":
+        if (
+            one.left_out
+            or not isinstance(tokens, np.ndarray)
+            or tokens.ndim != 1
+            or tokens.dtype.kind not in "iu"
+        ):
             return None
         if repeats(tokens) or len(tokens) - one.rows != len(small[0].tokens) - small[0].rows:
             return None
