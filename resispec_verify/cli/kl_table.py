@@ -49,8 +49,8 @@ def _reading(facts: Mapping[str, Any]) -> list[str]:
     for found in facts["constant_rows"]:
         first, count = found["positions"][0], len(found["positions"])
         lines.append(
-            f"{printable(found['path'])}: a row of equal values at {count} of the positions (first: {first}), "
-            "which count as others do: padding? A mask in the dump leaves them out."
+            f"{printable(found['path'])}: a row of equal values at {count} of the positions (first: "
+            f"{first}), which count as others do: padding? A mask in the dump leaves them out."
         )
     return lines
 

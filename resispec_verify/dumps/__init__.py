@@ -12,7 +12,8 @@ from resispec_verify.dumps.flat import Batch, FlatDump, flat_from_mapping, looks
 from resispec_verify.dumps.keys import CHUNKS_KEY, as_mapping, kind
 from resispec_verify.dumps.readers import READERS, load_mapping
 from resispec_verify.dumps.rounds import Round, RoundLogits, RoundsDump, rounds_from_mapping
-from resispec_verify.dumps.shards import Part, ShardList, find_shards, join, join_targets
+from resispec_verify.dumps.shard_files import ShardList, find_shards
+from resispec_verify.dumps.shards import Part, join, join_targets
 from resispec_verify.dumps.target import TargetDump, target_from_mapping
 from resispec_verify.dumps.tree import TreeDump, TreeLogits, tree_from_mapping
 from resispec_verify.dumps.vocabulary import Axis, axis_of, join_vocabulary

@@ -146,7 +146,7 @@ class RowScan:
         lone = (support == 1) | ((floored == support - 1) & (support == self._width))
         self._tally("one-hot").add(lone & (self._width > 2), start)
         flat = lowest == highest
-        self._tally("constant").add(flat & (support == self._width) & (self._width > 1), start, highest)
+        self._tally("constant").add(flat & (support == max(2, self._width)), start, highest)
         many = (floored > max(1, FLOOR_SHARE * self._width)) & (support > 1) & ~flat
         self._tally("floor").add(many, start, lowest)
         if many.any():
@@ -187,7 +187,7 @@ class RowScan:
             self._tally("unnormalised").add(np.abs(norm) > tolerance, start)
             self._tally("normalised").add(~lone, start)
         if not self._tally("unordered").count:
-            self._tally("unordered").add((rows[:, :-1] < rows[:, 1:]).any(axis=-1), start)
+            self._tally("unordered").add(np.any(rows[:, :-1] < rows[:, 1:], axis=-1), start)
 
     def _orders(self) -> list[Oddity]:
         found = []

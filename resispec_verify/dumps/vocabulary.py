@@ -182,7 +182,7 @@ def join_vocabulary(
     if isinstance(first, FlatDump):
         stated = next((one for one in candidates if one is not None), None)
         changed["candidates"] = candidate_lists(path, stated, first.target.shape[:-1] or (1,), vocab)
-    return replace(first, **whole, **changed)
+    return replace(first, **whole, **changed)  # type: ignore[return-value]
 
 
 def _beside(opened: Parts, count: int, name: str, like: Rows) -> Beside:
