@@ -11,6 +11,7 @@ from resispec_verify.cli.output import (
     files_read,
     print_lines,
     progress,
+    say_left_out,
     table_console,
     write_csv,
     write_json,
@@ -90,6 +91,8 @@ def compare(
             a, b, temperature=temperature, start=reading.start, stop=reading.stop, batch=batch,
             shards=shards, advance=advance,
         )  # fmt: skip
+    for side in (result.a, result.b):
+        say_left_out(side)
     report = compare_report(result, tail)
     write_json(json, report)
     write_csv(csv, list(comparison_records(result)))

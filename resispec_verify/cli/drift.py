@@ -188,7 +188,7 @@ def _from_dumps(
 ) -> list[str]:  # fmt: skip
     from resispec_verify.analysis.over_dumps import position_range
     from resispec_verify.cli.kl_run import compile_kernels
-    from resispec_verify.dumps import open_dump
+    from resispec_verify.cli.output import open_dump
 
     failures, seen, compiled = [], set(), False
     for path in paths:

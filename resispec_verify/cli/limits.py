@@ -181,7 +181,7 @@ def _from_dumps(
     from resispec_verify.analysis.limits import add_limits
     from resispec_verify.analysis.marginals import Clock
     from resispec_verify.analysis.over_dumps import pairs_of
-    from resispec_verify.dumps import open_dump
+    from resispec_verify.cli.output import open_dump
 
     failures, seen = [], set()
     for path in paths:

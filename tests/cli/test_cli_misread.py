@@ -113,6 +113,10 @@ def test_masked_and_constant_rows(cli, tmp_path):
     report = report_of(cli, masked)
     assert (report["dump"]["left_out"], report["dump"]["positions"]) == (2, 3)
     assert "2 of 5 positions are left out" in cli("kl", "--logits", masked).out
+    for words in (("limits", "--logits", masked), ("drift", "--logits", masked), ("compare", masked, masked)):
+        result = cli(*words)
+        assert result.status == 0
+        assert "attention_mask: 2 of 5 positions are left out" in result.err
     out = cli("inspect", path).out
     assert "all entries are equal (0): padding?" in out.replace("\n", " ")
 
