@@ -11,7 +11,7 @@ import numpy as np
 
 from resispec_verify.dumps.labels import neutral
 from resispec_verify.dumps.mapped import repeats
-from resispec_verify.dumps.rows import LazyRows, Rows
+from resispec_verify.dumps.rows import FLOATS, LazyRows, Rows
 from resispec_verify.errors import InputError
 
 __all__ = ["LENGTHS", "MASKS", "check_companions", "kept_rows", "vocabulary_part", "whole_number"]
@@ -159,12 +159,12 @@ def _mask(path: Path, key: str, value: object, leading: tuple[int, ...]) -> np.n
         )
     if isinstance(value, np.ndarray) and repeats(value):
         raise InputError(f"{path}: {key} is an expanded tensor; save .contiguous()")
-    mask = np.asarray(value).reshape(-1)
-    if mask.dtype.kind not in "biuf" or not ((mask == 0) | (mask == 1)).all():
+    mask = _numbers(value)
+    if mask is None or not ((mask == 0) | (mask == 1)).all():
         raise InputError(
             f"{path}: {key} has other values than 0 and 1; save 1 where a row counts and 0 where it does not"
         )
-    return mask == 1
+    return mask.reshape(-1) == 1
 
 
 def _check_lengths(path: Path, others: Iterable[tuple[str, object]], leading: tuple[int, ...]) -> None:
@@ -175,7 +175,9 @@ def _check_lengths(path: Path, others: Iterable[tuple[str, object]], leading: tu
             continue
         if isinstance(value, np.ndarray) and repeats(value):
             raise InputError(f"{path}: {key} is an expanded tensor; save .contiguous()")
-        counts, rows = np.asarray(value), leading[-1] if leading else 1
+        counts, rows = _numbers(value), leading[-1] if leading else 1
+        if counts is None:
+            continue
         by_row = len(leading) == 1 and counts.size > 1
         if by_row and counts.shape == leading:
             continue  # a number a position, not a number of positions
@@ -207,6 +209,16 @@ def _integers(value: object) -> bool:
     if isinstance(first, (np.ndarray, LazyRows)):
         return first.dtype.kind in "iu"
     return type(first) is int
+
+
+def _numbers(value: object) -> np.ndarray | None:
+    """The numbers of an array or of lists of one shape; None where it holds something else."""
+    try:
+        numbers = np.asarray(value)
+    except ValueError:  # lists of different lengths
+        return None
+    numbers = numbers.astype(np.float32) if numbers.dtype in FLOATS else numbers
+    return numbers if numbers.dtype.kind in "biuf" else None
 
 
 def _first(value: object) -> object:

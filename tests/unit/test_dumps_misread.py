@@ -302,7 +302,7 @@ def test_masks_leave_rows_out(tmp_path, key):
     value = logit_pair(6, 5) | {"candidates": torch.arange(6)[:, None] % 5, "dataset": list("aabbcc")}
     value["meta"] = {"sampling": {"temperature": [0.5, 0.6, 0.7, 0.8, 0.9, 1.0]}}
     mask = torch.tensor([1, 1, 0, 1, 0, 0])
-    for form in (mask, mask.bool(), mask.float(), mask.tolist()):
+    for form in (mask, mask.bool(), mask.float(), mask.bfloat16(), mask.tolist()):
         dump = open_dump(saved(tmp_path / "x.pt", value | {key: form}))
         assert (dump.positions, dump.left_out) == (3, 3)
         assert np.array_equal(dump.batch(0, 3).target, value["target_logits"].float()[[0, 1, 3]])
@@ -340,6 +340,7 @@ def test_masks_of_batches_and_of_shards(tmp_path):
     [
         ({"mask": torch.ones(7)}, "mask is [7], and the logits have the positions [6]"),
         ({"mask": torch.tensor([0.0, 0, -torch.inf, 0, 0, 0])}, "other values than 0 and 1"),
+        ({"mask": [1, [0], 1, 1, 1, 1]}, "other values than 0 and 1"),
         ({"mask": torch.zeros(6)}, "no position is left"),
         ({"mask": torch.ones(1).expand(6)}, "expanded"),
         ({"key_padding_mask": torch.ones(6)}, "a mask that nothing says how to read"),
@@ -361,7 +362,7 @@ def test_what_changes_the_meaning_is_refused(tmp_path, more, words):
 def test_what_changes_nothing_is_not(tmp_path):
     more = {
         "temperature": 1.0, "top_k": -1, "presence_penalty": torch.zeros(6), "num_tokens": 7,
-        "lengths": [3, 3],
+        "lengths": [3, 3], "lens": [1, [2]],
         "seq_lens": torch.tensor([9, 8, 7, 6, 5, 4]), "note": "x", "attention_mask": torch.ones(6),
         "loss_mask": torch.tensor([0, 0, 1, 1, 1, 1]),
     }  # fmt: skip
