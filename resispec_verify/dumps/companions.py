@@ -217,7 +217,7 @@ def _numbers(value: object) -> np.ndarray | None:
         numbers = np.asarray(value)
     except ValueError:  # lists of different lengths
         return None
-    numbers = numbers.astype(np.float32) if numbers.dtype in FLOATS else numbers
+    numbers = numbers.astype(np.float64) if numbers.dtype in FLOATS else numbers
     return numbers if numbers.dtype.kind in "biuf" else None
 
 
