@@ -56,6 +56,8 @@ class Job:
     backend : str
     version : str
         Of this package.
+    shards : {"vocab", "positions"} or None
+        As in `open_dump`.
     """
 
     path: str
@@ -65,6 +67,7 @@ class Job:
     evaluation: Evaluation
     backend: str
     version: str = resispec_verify.__version__
+    shards: Any = None
 
 
 @contextmanager
@@ -211,17 +214,17 @@ def evaluate_there(packed: bytes, span: Span) -> list[tuple[Span, dict[str, Any]
     if resispec_verify.__version__ != job.version:
         where, has = socket.gethostname(), resispec_verify.__version__
         raise InputError(f"the worker on {where} has resispec-verify {has}; install {job.version} there")
-    dump = _opened(job.path, job.name, job.pad_vocab, job.found, threading.get_ident())
+    dump = _opened(job.path, job.name, job.pad_vocab, job.shards, job.found, threading.get_ident())
     found = evaluate_spans(dump, reading, job.evaluation, [span], backend=get_backend(job.backend))
     return [(piece, part.plain()) for piece, part in found]
 
 
 @functools.lru_cache(maxsize=8)
-def _opened(path: str, name: str, pad: bool, found: Fingerprint, thread: int) -> FlatDump:
+def _opened(path: str, name: str, pad: bool, shards: Any, found: Fingerprint, thread: int) -> FlatDump:
     """The dump on this worker, opened once by each of its threads."""
     try:
         if fingerprint(path, whole=False) != found:
             raise InputError(f"{path}: is not the dump that {name} is where the run was started")
-        return replace(open_dump(path, pad_vocab=pad), path=name)
+        return replace(open_dump(path, pad_vocab=pad, shards=shards), path=name)
     except InputError as error:
         raise InputError(f"{error} (on the worker on {socket.gethostname()})") from None

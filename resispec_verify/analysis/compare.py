@@ -21,16 +21,11 @@ import ml_dtypes  # type: ignore[import]
 import numpy as np
 
 from resispec_verify.analysis.rounds_input import half_ulp
-from resispec_verify.dumps import (
-    FlatDump,
-    TargetDump,
-    files_of,
-    load_mapping,
-    looks_like_probabilities,
-    open_target,
-)
+from resispec_verify.dumps import Axis, TargetDump, files_of, load_mapping, open_target
 from resispec_verify.dumps.keys import CHUNKS_KEY
+from resispec_verify.dumps.looks import log_probabilities, probabilities
 from resispec_verify.dumps.target import target_from_mapping
+from resispec_verify.dumps.whole import check_target
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.divergences import distances
 from resispec_verify.kernels.probabilities import softmax, temper
@@ -96,7 +91,7 @@ class Comparison:
         return float(np.asarray(k << _DROPPED_BITS, np.int32).view(np.float32))
 
 
-def read_target(path: str | os.PathLike[str]) -> tuple[TargetDump, Any]:
+def read_target(path: str | os.PathLike[str], shards: Axis | None = None) -> tuple[TargetDump, Any]:
     """Open whatever `open_target` opens, and return the ``context_tokens`` of a single file beside it.
 
     Raises
@@ -109,10 +104,12 @@ def read_target(path: str | os.PathLike[str]) -> tuple[TargetDump, Any]:
         mapping = load_mapping(path)
         context = mapping.get("context_tokens")
         # As open_target does; a compressed file is not read twice.
-        dump = open_target(path) if CHUNKS_KEY in mapping else target_from_mapping(path, mapping)
+        dump = (
+            open_target(path) if CHUNKS_KEY in mapping else check_target(target_from_mapping(path, mapping))
+        )
     else:
-        dump = open_target(path)
-    if looks_like_probabilities(FlatDump(dump.path, dump.target, dump.target)):
+        dump = open_target(path, shards=shards)
+    if probabilities(dump.target):
         raise InputError(
             f"{path}: every row of {dump.key} is in [0, 1] and sums to 1: these look like probabilities, "
             "and logits are needed; save their logarithms"
@@ -189,13 +186,23 @@ def compare_dumps(
     path_a: str | os.PathLike[str],
     path_b: str | os.PathLike[str],
     *,
-    temperature: float = 1.0,
+    temperature: float | None = None,
     start: int | None = None,
     stop: int | None = None,
     batch: int | None = None,
+    shards: Axis | None = None,
     advance: Callable[[int], Any] = lambda done: None,
 ) -> Comparison:
     """Compare two dumps, batch by batch; only numbers a position are kept.
+
+    Parameters
+    ----------
+    temperature : float or None
+        None: what the dumps state, or else 1.
+    start, stop, batch : int or None
+        Range of positions, and how many at a time.
+    shards : {"vocab", "positions"} or None
+        As in `open_dump`.
 
     Raises
     ------
@@ -203,12 +210,15 @@ def compare_dumps(
         A file that cannot be used, shapes, tokens or context tokens that differ (the first index is named), a
         range outside the dumps, rows that are not finite, or temperature 0: then the flips say it all.
     """
+    (a, one), (b, other) = read_target(path_a, shards), read_target(path_b, shards)
+    if temperature is None:
+        temperature = _stated_temperature(a, b)
     if not 1e-6 <= temperature <= 1e6:
         raise InputError(
             f"temperature must be in [1e-6, 1e6], got {temperature:g}; flips do not depend on it"
         )
-    (a, one), (b, other) = read_target(path_a), read_target(path_b)
     _same_prefixes(a, b, one, other)
+    _check_processed(a, b, temperature)
     start, stop = start or 0, a.positions if stop is None else stop
     if not 0 <= start < stop <= a.positions:
         raise InputError(
@@ -235,6 +245,39 @@ def compare_dumps(
         _add(result, x, y, first, coarse, None if tokens is None else tokens[first:last])
         advance(last - first)
     return result
+
+
+def _stated_temperature(a: TargetDump, b: TargetDump) -> float:
+    """The temperature that both dumps state; 1 where neither does.
+
+    Raises
+    ------
+    InputError
+        They state different ones, or several.
+    """
+    found = {}
+    for dump in (a, b):
+        each = dump.sampling if isinstance(dump.sampling, tuple) else (dump.sampling or {},)
+        found |= dict.fromkeys((dump.path, float(one.get("temperature", 1.0))) for one in each)
+    if len({value for _, value in found}) == 1:
+        return next(value for _, value in found)
+    shown = ", ".join(f"{value:g} in {path}" for path, value in list(found)[:4])
+    raise InputError(f"meta states different temperatures ({shown}); say which with --temperature")
+
+
+def _check_processed(a: TargetDump, b: TargetDump, temperature: float) -> None:
+    """Refuse to divide by a temperature what one dump may have been divided by already.
+
+    Log-probabilities of llama.cpp are those of raw logits, and two dumps of log-probabilities are alike.
+    """
+    like = [dump.step is None and log_probabilities(dump.target) for dump in (a, b)]
+    if temperature != 1.0 and like[0] != like[1] and a.step is None and b.step is None:
+        one, other = (a, b) if like[0] else (b, a)
+        raise InputError(
+            f"{one.path}: every row of {one.key} has logsumexp 0, unlike {other.path}: these are "
+            f"log-probabilities, and temperature {temperature:g} may have been applied already; record both "
+            "alike, or say --temperature 1"
+        )
 
 
 def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from resispec_verify.dumps import (
+    Axis,
     FlatDump,
     RoundsDump,
     TargetDump,
@@ -24,10 +24,13 @@ from resispec_verify.dumps import (
     open_target,
     open_tree,
 )
+from resispec_verify.dumps.companions import MASKS
 from resispec_verify.dumps.keys import DRAFT_KEYS, TARGET_KEYS
 from resispec_verify.dumps.oddities import Oddity, RowScan, ShiftScan
 from resispec_verify.dumps.paths import show
+from resispec_verify.dumps.rounds import NEEDED, OPTIONAL
 from resispec_verify.dumps.rows import LazyRows, Rows, Scattered, checked_rows
+from resispec_verify.dumps.whole import stated_vocabulary
 from resispec_verify.errors import InputError
 
 __all__ = ["inspect_dump"]
@@ -36,25 +39,33 @@ _BATCH_ELEMENTS = 1 << 22
 _USED_AS = ("target", "draft", "proposal")
 
 
-def inspect_dump(path: str | os.PathLike[str], *, pad_vocab: bool = False) -> dict[str, Any]:
+def inspect_dump(
+    path: str | os.PathLike[str], *, pad_vocab: bool = False, shards: Axis | None = None
+) -> dict[str, Any]:
     """Describe one dump: a file, or a folder, glob or index of shards.
+
+    Parameters
+    ----------
+    path : path
+    pad_vocab, shards
+        As in `open_dump`.
 
     Returns
     -------
     dict
         ``path``, ``kind`` (flat, target, rounds, tree, unknown), ``keys`` (key, type, shape, dtype, used_as),
-        ``positions``, ``vocab``, ``dtype`` (None where they do not apply), ``notes`` and ``problems`` (one
-        line each), ``oddities`` (kind, key, count, first_position, text); for rounds and trees ``rounds`` or
-        ``tree`` with their numbers.
+        ``positions``, ``vocab``, ``dtype`` (None where they do not apply), ``ignored`` (keys that nothing
+        uses), ``notes`` and ``problems`` (one line each), ``oddities`` (kind, key, count, first_position,
+        text); for rounds and trees ``rounds`` or ``tree`` with their numbers.
 
     Raises
     ------
     InputError
         The file cannot be read at all.
     """
-    shards = find_shards(path)
-    mapping = load_mapping(path) if shards is None else None
-    first = load_mapping(shards.files[0]) if shards is not None else mapping
+    files = find_shards(path)
+    mapping = load_mapping(path) if files is None else None
+    first = load_mapping(files.files[0]) if files is not None else mapping
     result: dict[str, Any] = {
         "path": str(path),
         "kind": kind(first or {}),
@@ -62,23 +73,25 @@ def inspect_dump(path: str | os.PathLike[str], *, pad_vocab: bool = False) -> di
         "positions": None,
         "vocab": None,
         "dtype": None,
+        "ignored": [],
         "notes": [],
         "problems": [],
         "oddities": [],
     }
     looks = {"target": _target} if mapping is None else {"rounds": _rounds, "tree": _tree, "target": _target}
     try:
-        looks.get(result["kind"], _flat)(path, result, pad_vocab)
+        looks.get(result["kind"], _flat)(path, result, {"pad_vocab": pad_vocab, "shards": shards})
     except InputError as error:
         if mapping is None:
             raise
         result["problems"].append(str(error))
+    result["ignored"] += [entry["key"] for entry in result["keys"] if entry["used_as"] is None]
     result["oddities"] = [asdict(oddity) for oddity in result["oddities"]]
     return result
 
 
-def _flat(path: Any, result: dict[str, Any], pad_vocab: bool) -> None:
-    dump = open_dump(path, pad_vocab=pad_vocab)
+def _flat(path: Any, result: dict[str, Any], opening: dict[str, Any]) -> None:
+    dump = open_dump(path, **opening)
     result |= {"kind": "flat", "positions": dump.positions, "vocab": dump.vocab, "dtype": dump.dtype}
     result["notes"] += dump.notes
     roles = [
@@ -90,11 +103,7 @@ def _flat(path: Any, result: dict[str, Any], pad_vocab: bool) -> None:
         labels = {name: getattr(dump, name) for name in ("tokens", "candidates", "dataset", "meta")}
         held = dict(roles) | {key: value for key, value in labels.items() if value is not None}
         result["keys"] = [_entry(key, value) for key, value in held.items()]
-    used = dict(zip(dump.keys, _USED_AS, strict=True)) | {
-        "candidates": "path identity",
-        "d2t": "draft tokens",
-        "chunks": "target and draft",
-    }
+    used = dict(zip(dump.keys, _USED_AS, strict=True)) | _LABELS | {"chunks": "target and draft"}
     for entry in result["keys"]:
         entry["used_as"] = used.get(entry["key"])
     declared = _declared(dump.meta, min(dump.pad) if dump.pad else None)
@@ -110,6 +119,17 @@ def _flat(path: Any, result: dict[str, Any], pad_vocab: bool) -> None:
 
 
 _BOTH = "target and draft"
+_MAPS = {"d2t": "draft tokens", "t2d": "draft tokens", "meta": "what it states"}
+_LABELS = (
+    _MAPS
+    | dict.fromkeys(MASKS, "mask")
+    | {
+        "candidates": "path identity",
+        "tokens": "checks of rows",
+        "dataset": "dataset",
+        "start": "order of parts",
+    }
+)
 
 
 def _whole(dump: FlatDump) -> list[Oddity]:
@@ -159,21 +179,27 @@ def _scan(
 
 def _declared(meta: Any, narrower: int | None) -> int | None:
     """The vocabulary without padding, as far as anything says."""
-    stated = meta.get("vocab_size") if isinstance(meta, Mapping) else None
-    if isinstance(stated, str) and stated.isdigit() and len(stated) < 18:
-        stated = int(stated)
-    known = [size for size in (stated, narrower) if type(size) is int and size > 0]
-    return min(known, default=None)
+    return min((size for size in (stated_vocabulary(meta), narrower) if size), default=None)
 
 
-def _target(path: Any, result: dict[str, Any], pad_vocab: bool) -> None:
-    dump: TargetDump = open_target(path)
+_TARGET_LABELS = {
+    key: use for key, use in _LABELS.items() if key not in ("d2t", "t2d", "candidates", "dataset")
+}
+_TARGET_LABELS |= {"next_tokens": "checks of rows", "context_tokens": "compare"}
+
+
+_FORMAT = ("floor", "near-tie", "log-probabilities", "sorted")
+
+
+def _target(path: Any, result: dict[str, Any], opening: dict[str, Any]) -> None:
+    dump: TargetDump = open_target(path, shards=opening["shards"])
     result |= {"positions": dump.positions, "vocab": dump.vocab, "dtype": dump.dtype}
     if not result["keys"]:
         held = {dump.key: dump.target, "tokens": dump.tokens, "meta": dump.meta}
         result["keys"] = [_entry(key, value) for key, value in held.items() if value is not None]
     for entry in result["keys"]:
-        entry["used_as"] = "target" if entry["key"] == dump.key else None
+        entry["used_as"] = ({dump.key: "target"} | _TARGET_LABELS).get(entry["key"])
+    result["notes"] += dump.notes
     result["notes"].append("a target without draft: kl needs both; two targets can be compared")
     if dump.step is not None and dump.floor is not None:
         floor = (
@@ -186,15 +212,20 @@ def _target(path: Any, result: dict[str, Any], pad_vocab: bool) -> None:
     )
     if dump.step is not None:
         # Cut off and rounded as the notes say; that is the format, not what the model gave.
-        found = [oddity for oddity in found if oddity.kind not in ("floor", "near-tie")]
+        found = [oddity for oddity in found if oddity.kind not in _FORMAT]
     result["oddities"] += found
 
 
-def _rounds(path: Any, result: dict[str, Any], pad_vocab: bool) -> None:
-    dump: RoundsDump = open_rounds(path, pad_vocab=pad_vocab)
+def _rounds(path: Any, result: dict[str, Any], opening: dict[str, Any]) -> None:
+    dump: RoundsDump = open_rounds(path, pad_vocab=opening["pad_vocab"])
     gammas = [one.gamma for one in dump.rounds]
     for entry in result["keys"]:
-        entry["used_as"] = {"rounds": "rounds", "d2t": "draft tokens"}.get(entry["key"])
+        entry["used_as"] = (_MAPS | {"rounds": "rounds", "output_tokens": "checks of rounds"}).get(
+            entry["key"]
+        )
+    known = (*NEEDED, *OPTIONAL)
+    unknown = {key: None for entry in load_mapping(path)["rounds"] for key in entry if key not in known}
+    result["ignored"] += [f"rounds.{show(key)}" for key in unknown]
     accepted = Counter(one.accepted for one in dump.rounds)
     emitted = sum(one.accepted + 1 for one in dump.rounds)
     result |= {"vocab": dump.vocab, "dtype": dump.dtype}
@@ -258,10 +289,10 @@ def _broken_output(dump: RoundsDump) -> list[int]:
     return broken
 
 
-def _tree(path: Any, result: dict[str, Any], pad_vocab: bool) -> None:
-    dump: TreeDump = open_tree(path, pad_vocab=pad_vocab)
+def _tree(path: Any, result: dict[str, Any], opening: dict[str, Any]) -> None:
+    dump: TreeDump = open_tree(path, pad_vocab=opening["pad_vocab"])
     used = dict.fromkeys(TARGET_KEYS, "target") | dict.fromkeys(DRAFT_KEYS, "draft")
-    used |= dict.fromkeys(("tokens", "parent"), "tree")
+    used |= _MAPS | dict.fromkeys(("tokens", "parent", "depth", "prefix", "prefix_len"), "tree")
     for entry in result["keys"]:
         entry["used_as"] = used.get(entry["key"])
     branching = [len(nodes) for nodes in dump.children if len(nodes)]

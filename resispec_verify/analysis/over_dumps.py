@@ -7,11 +7,12 @@ in whatever order batches are evaluated. Memory holds one batch and a few number
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from resispec_verify.analysis.input_kind import input_kind, resolved
 from resispec_verify.analysis.marginals import Clock, Evaluation, Row, evaluate
 from resispec_verify.analysis.parts import Part, Span
 from resispec_verify.backends import Backend, to_numpy
@@ -22,7 +23,7 @@ from resispec_verify.distributions import (
     check_probabilities,
     pair_from_logits,
 )
-from resispec_verify.dumps import Batch, FlatDump, looks_like_probabilities
+from resispec_verify.dumps import Batch, FlatDump
 from resispec_verify.errors import InputError
 
 __all__ = [
@@ -77,28 +78,13 @@ class Table:
     rows : list of Row
     padding : list of float
         Where vocabularies were padded: the wider model's mass on the padded tokens, by position.
+    constant : list of int
+        Positions with a row of equal values: padding, perhaps.
     """
 
     rows: list[Row]
     padding: list[float]
-
-
-def input_kind(dump: FlatDump, kind: str | None) -> str:
-    """What the rows of the dump are.
-
-    Raises
-    ------
-    InputError
-        Nothing was said and every row is a distribution: probabilities in a field meant for logits.
-    """
-    if kind is not None:
-        return kind
-    if looks_like_probabilities(dump):
-        raise InputError(
-            f"{dump.path}: every row of target and draft is in [0, 1] and sums to 1: these look like "
-            "probabilities, not logits; say --input probabilities (or --input logits if they really are)"
-        )
-    return "logits"
+    constant: list[int] = field(default_factory=list)
 
 
 class Members(NamedTuple):
@@ -112,12 +98,15 @@ class Members(NamedTuple):
         0-based, in the dump.
     sampling : Sampling
     dataset : str or None
+    constant : tuple of int
+        Those of the positions whose target or draft row has equal values only.
     """
 
     pair: Pair
     positions: np.ndarray
     sampling: Sampling
     dataset: str | None
+    constant: tuple[int, ...] = ()
 
 
 def pairs_of(
@@ -142,7 +131,7 @@ def pairs_of(
     """
     start, stop = position_range(dump, reading)
     with clock("load"):
-        reading = replace(reading, kind=input_kind(dump, reading.kind))
+        reading = resolved(dump, reading)
     for first, last in _cut([(start, stop)], _size(dump, reading)):
         yield from _members(dump, reading, first, last, backend, clock)
         advance(last - first)
@@ -156,12 +145,21 @@ def _members(
         batch = dump.batch(first, last)
         if reading.kind not in (None, "logits"):
             batch = _from_probabilities(dump, batch, reading.kind, first)
+    flat = _constant(batch.target) | _constant(batch.draft)
     for members, dataset, samplings in _groups(dump, reading, first, last):
         part = _take(batch, members - first)
+        constant = tuple(members[flat[members - first]].tolist())
         for sampling in samplings:
             with clock("softmax"):
                 pair = _pair(part, sampling, reading, backend)
-            yield Members(pair, members, sampling, dataset)
+            yield Members(pair, members, sampling, dataset, constant)
+
+
+def _constant(rows: np.ndarray) -> np.ndarray:
+    """Which rows ``(n, V)`` have one value only, as padding has."""
+    flat = (rows[:, 0] == rows[:, -1]) & (rows.shape[-1] > 1)
+    flat[flat] = (rows[flat] == rows[flat, :1]).all(axis=-1)
+    return flat
 
 
 def _size(dump: FlatDump, reading: Reading) -> int:
@@ -221,7 +219,7 @@ def evaluate_dump(
     _logged(dump, evaluation)
     start, stop = position_range(dump, reading)
     with clock("load"):
-        reading = replace(reading, kind=input_kind(dump, reading.kind))
+        reading = resolved(dump, reading)
     parts = dict(done or {})
     advance(sum(last - first for first, last in parts))
     spans = _cut(_missing(parts, start, stop), _size(dump, reading))
@@ -239,7 +237,7 @@ def evaluate_dump(
         whole.extend(parts.pop(span))
     for phase, seconds in whole.seconds.items():
         clock.seconds[phase] = clock.seconds.get(phase, 0.0) + seconds
-    return Table(whole.rows(), whole.padding)
+    return Table(whole.rows(), whole.padding, whole.constant)
 
 
 def evaluate_spans(
@@ -290,6 +288,7 @@ def _evaluated(
     try:
         for members in _members(dump, reading, first, last, backend, clock):
             pair = members.pair
+            part.constant = sorted({*part.constant, *members.constant})
             if dump.pad:
                 on_padding = pair.target[:, min(dump.pad) :] + pair.draft[:, min(dump.pad) :]
                 part.padding += to_numpy(backend.xp.sum(on_padding, axis=-1)).tolist()

@@ -37,11 +37,14 @@ class Part:
         Where vocabularies were padded: the wider model's mass on the padded tokens, by position.
     seconds : dict
         Time by phase.
+    constant : list of int
+        Positions with a row of equal values.
     """
 
     tables: dict[tuple[str | None, Sampling], dict[tuple[str, str], Row]] = field(default_factory=dict)
     padding: list[float] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    constant: list[int] = field(default_factory=list)
 
     def extend(self, other: Part) -> None:
         """Append the positions of another part of the same dump."""
@@ -50,6 +53,7 @@ class Part:
             for name, row in rows.items():
                 mine.setdefault(name, row.empty()).extend(row)
         self.padding += other.padding
+        self.constant += other.constant
         for phase, seconds in other.seconds.items():
             self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 
@@ -71,7 +75,8 @@ class Part:
             for (dataset, sampling), rows in self.tables.items()
             for (name, marginal), row in rows.items()
         ]
-        return plain({"tables": tables, "padding": self.padding, "seconds": self.seconds})
+        facts = {"padding": self.padding, "seconds": self.seconds, "constant": self.constant}
+        return plain({"tables": tables, **facts})
 
     @classmethod
     def from_plain(cls, stored: Mapping[str, Any], rules: Sequence[Rule], source: str) -> Part:
@@ -91,7 +96,11 @@ class Part:
         """
         known = {label(rule): rule for rule in rules}
         names = {f.name for f in fields(Row)} - _LABELS
-        part = cls(padding=_numbers(stored["padding"]), seconds=dict(stored["seconds"]))
+        part = cls(
+            padding=_numbers(stored["padding"]),
+            seconds=dict(stored["seconds"]),
+            constant=list(stored.get("constant", [])),
+        )
         for table in stored["tables"]:
             sampling = Sampling(*table["sampling"])
             values = {name: _numbers(table[name]) for name in names}

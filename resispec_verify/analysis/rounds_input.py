@@ -77,13 +77,7 @@ def read_rounds(path: str | os.PathLike[str]) -> Rounds:
         }
         for entry, dtype in zip(dump.rounds, coins, strict=True)
     ]
-    stated = dump.sampling
-    if stated is None and isinstance(dump.meta, Mapping) and dump.meta.get("temperature") is not None:
-        value = dump.meta["temperature"]
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise InputError(f"{path}: meta['temperature'] must be a number, got {type(value).__name__}")
-        stated = {"temperature": float(value)}
-    result = Rounds(str(path), entries, stated or {}, dump.output_tokens)
+    result = Rounds(str(path), entries, dump.sampling or {}, dump.output_tokens)
     for i in range(len(entries)):
         try:
             result.sampling(i, {})

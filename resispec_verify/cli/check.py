@@ -160,7 +160,7 @@ def _of_dumps(paths: list[Any], positions: str, temperature: float | None) -> li
     from resispec_verify.analysis.over_dumps import pairs_of
     from resispec_verify.backends import get_backend
     from resispec_verify.cli.kl_settings import make_reading
-    from resispec_verify.dumps import open_dump
+    from resispec_verify.cli.output import open_dump
 
     temperatures = None if temperature is None else [temperature]
     reading = make_reading(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from resispec_verify.cli.kl_settings import make_reading
 from resispec_verify.cli.output import (
@@ -11,6 +11,7 @@ from resispec_verify.cli.output import (
     files_read,
     print_lines,
     progress,
+    say_left_out,
     table_console,
     write_csv,
     write_json,
@@ -29,10 +30,11 @@ def compare(
     b: Path,
     /,
     *,
-    temperature: Number = 1.0,
+    temperature: Number | None = None,
     positions: Text | None = None,
     batch: Count | None = None,
     tail: Count = 5,
+    shards: Literal["vocab", "positions"] | None = None,
     json: File | None = None,
     csv: File | None = None,
     max_tv: Number | None = None,
@@ -47,13 +49,15 @@ def compare(
     b
         The other, such as the verify pass.
     temperature
-        Sampling temperature of the probabilities, above 0.
+        Sampling temperature of the probabilities, above 0. Default: what the dumps state, or else 1.
     positions
         Range A:B of positions, 0-based, B excluded.
     batch
         Positions at a time.
     tail
         How many of the worst positions to list.
+    shards
+        What the files of a folder are parts of, where they do not say it.
     json
         Write the report here ("-": standard output).
     csv
@@ -74,13 +78,21 @@ def compare(
     if temperature == 0:
         raise InputError("--temperature must be above 0; flips of the best token do not depend on it")
     reading = make_reading(
-        [temperature], (None, None, None), (None, None, None), None, "float64", positions, batch
+        None if temperature is None else [temperature],
+        (None, None, None),
+        (None, None, None),
+        None,
+        "float64",
+        positions,
+        batch,
     )
     with progress(str(b), None) as advance:
         result = compare_dumps(
             a, b, temperature=temperature, start=reading.start, stop=reading.stop, batch=batch,
-            advance=advance,
+            shards=shards, advance=advance,
         )  # fmt: skip
+    for side in (result.a, result.b):
+        say_left_out(side)
     report = compare_report(result, tail)
     write_json(json, report)
     write_csv(csv, list(comparison_records(result)))

@@ -53,6 +53,7 @@ def drift(
     positions: Text | None = None,
     batch: Count | None = None,
     pad_vocab: Flag = False,
+    shards: Literal["vocab", "positions"] | None = None,
     json: File | None = None,
     csv: File | None = None,
     plot: File | None = None,
@@ -99,6 +100,8 @@ def drift(
         Positions at a time.
     pad_vocab
         Pad the narrower of two vocabularies with probability 0.
+    shards
+        What the files of a folder are parts of, where they do not say it.
     json
         Write the report here ("-": standard output).
     csv
@@ -121,13 +124,14 @@ def drift(
         refuse_by_hand(
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, input=input, positions=positions,
             proposal_temperature=proposal_temperature, proposal_top_k=proposal_top_k,
-            proposal_top_p=proposal_top_p, batch=batch, pad_vocab=pad_vocab,
+            proposal_top_p=proposal_top_p, batch=batch, pad_vocab=pad_vocab, shards=shards,
         )  # fmt: skip
         _by_hand(target, draft, chosen, candidates, blind_top_k, budget, rows)
     elif not logits:
         raise InputError("nothing to measure: give --logits PATH..., or --target and --draft")
     else:
-        failures = _from_dumps(logits, pad_vocab, reading, chosen, candidates, blind_top_k, budget, rows)
+        opening = {"pad_vocab": pad_vocab, "shards": shards}
+        failures = _from_dumps(logits, opening, reading, chosen, candidates, blind_top_k, budget, rows)
     if rows:
         from resispec_verify.analysis.drift_summary import drift_records
 
@@ -179,12 +183,12 @@ def _by_hand(
 
 
 def _from_dumps(
-    paths: list[Path], pad: bool, reading: Reading, rules: tuple[Rule, ...], candidates: int, top_k: int,
-    budget: Budget, rows: dict[Any, DriftRow],
+    paths: list[Path], opening: dict[str, Any], reading: Reading, rules: tuple[Rule, ...], candidates: int,
+    top_k: int, budget: Budget, rows: dict[Any, DriftRow],
 ) -> list[str]:  # fmt: skip
     from resispec_verify.analysis.over_dumps import position_range
     from resispec_verify.cli.kl_run import compile_kernels
-    from resispec_verify.dumps import open_dump
+    from resispec_verify.cli.output import open_dump
 
     failures, seen, compiled = [], set(), False
     for path in paths:
@@ -192,7 +196,7 @@ def _from_dumps(
             if os.path.realpath(path) in seen:
                 raise InputError(f"{path}: given twice; its positions would count twice")
             seen.add(os.path.realpath(path))
-            dump = open_dump(path, pad_vocab=pad)
+            dump = open_dump(path, **opening)
             start, stop = position_range(dump, reading)
             if not compiled:
                 from resispec_verify.analysis.marginals import Evaluation

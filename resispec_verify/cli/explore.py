@@ -149,7 +149,7 @@ def position_of_dump(paths: list[Path], reading: Any, position: int) -> tuple[An
     from resispec_verify.analysis.marginals import Clock
     from resispec_verify.analysis.over_dumps import pairs_of
     from resispec_verify.backends import get_backend
-    from resispec_verify.dumps import open_dump
+    from resispec_verify.cli.output import open_dump
 
     if len(paths) != 1:
         raise InputError(
@@ -190,7 +190,7 @@ def _check(paths: list[Path], reading: Any, json: Path | None, csv: Path | None)
     from resispec_verify.analysis.shaping import check_monotonicity
     from resispec_verify.backends import get_backend
     from resispec_verify.cli.kl_table import print_records
-    from resispec_verify.dumps import open_dump
+    from resispec_verify.cli.output import open_dump
 
     rows: list[dict[str, Any]] = []
     failures: list[str] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Literal
 
 from resispec_verify.cli.output import (
     check_writable,
@@ -23,6 +23,7 @@ def inspect(
     paths: Files,
     *,
     pad_vocab: Flag = False,
+    shards: Literal["vocab", "positions"] | None = None,
     json: File | None = None,
 ) -> int:
     """What a dump holds: kind, keys, shapes, dtypes, positions, and what is wrong or odd in its rows.
@@ -33,6 +34,8 @@ def inspect(
         One or more dumps: files, or folders, globs or index.json of shards.
     pad_vocab
         Pad the narrower of two vocabularies, as in kl.
+    shards
+        What the files of a folder are parts of, as in kl.
     json
         Write the report here ("-": standard output).
     """
@@ -45,7 +48,7 @@ def inspect(
     results, failures = [], []
     for path in paths:
         try:
-            results.append(inspect_dump(path, pad_vocab=pad_vocab))
+            results.append(inspect_dump(path, pad_vocab=pad_vocab, shards=shards))
         except InputError as error:
             failures.append(str(error))
     write_json(json, {"schema": 1, "command": "inspect", "results": results})
@@ -72,6 +75,8 @@ def _print(result: dict[str, Any], console: Any) -> None:
         table.add_row(*map(Text, cells))
     console.print(table)
     print_lines(console, [*_facts(result), *result["notes"]])
+    if result["ignored"]:
+        print_lines(console, [f"not used: {', '.join(map(printable, result['ignored']))}"])
     odd = [oddity["text"] for oddity in result["oddities"] if oddity["text"] not in result["notes"]]
     print_lines(console, [f"odd: {text}" for text in odd])
 

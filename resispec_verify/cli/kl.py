@@ -71,6 +71,7 @@ def kl(
     candidate_list: Text | None = None,
     seed: Count | None = None,
     pad_vocab: Flag = False,
+    shards: Literal["vocab", "positions"] | None = None,
     json: File | None = None,
     csv: File | None = None,
     plot: File | None = None,
@@ -139,6 +140,8 @@ def kl(
         Seed of the drawn candidates.
     pad_vocab
         Pad the narrower of two vocabularies with probability 0.
+    shards
+        What the files of a folder are parts of, where they do not say it.
     json
         Write the report here ("-": standard output).
     csv
@@ -175,7 +178,10 @@ def kl(
         input, precision, positions, batch,
     )  # fmt: skip
     arrays, clock = get_backend(backend), Clock()
-    facts: dict[str, Any] = {"paths": [], "positions": 1, "vocab": None, "dtype": "float64", "padding": None}
+    facts: dict[str, Any] = {
+        "paths": [], "positions": 1, "vocab": None, "dtype": "float64", "padding": None,
+        "notes": [], "left_out": 0, "constant_rows": [],
+    }  # fmt: skip
     failures: list[str] = []
     if target is not None or draft is not None:
         if logits is not None:
@@ -183,14 +189,14 @@ def kl(
         refuse_by_hand(
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, input=input, positions=positions,
             proposal_temperature=proposal_temperature, proposal_top_k=proposal_top_k,
-            proposal_top_p=proposal_top_p, batch=batch, pad_vocab=pad_vocab,
+            proposal_top_p=proposal_top_p, batch=batch, pad_vocab=pad_vocab, shards=shards,
             resume=resume, scheduler=scheduler,
         )  # fmt: skip
         tables = [_by_hand(target, draft, reading, evaluation, arrays, clock)]
     elif not logits:
         raise InputError("nothing to verify: give --logits PATH..., or --target and --draft")
     else:
-        run = Run(reading, evaluation, arrays, clock, pad_vocab, scheduler, resume, options)
+        run = Run(reading, evaluation, arrays, clock, pad_vocab, scheduler, resume, options, shards)
         try:
             tables, facts, failures = run.over(logits)
         except KeyboardInterrupt:
@@ -202,7 +208,7 @@ def kl(
         write_csv(csv, position_records(rows))
         if plot is not None:
             _plot(rows, plot)
-        print_table(rows, table_console(json, csv), facts["padding"])
+        print_table(rows, table_console(json, csv), facts)
     for failure in failures:
         print(f"resispec-verify: error: {failure}", file=sys.stderr)
     return 2 if failures else exit_status(rows, require_exact=require_exact, max_tv=max_tv)

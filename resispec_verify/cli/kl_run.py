@@ -43,6 +43,8 @@ class Run:
         The journal.
     options : dict
         All options that the results depend on.
+    shards : {"vocab", "positions"} or None
+        As in `open_dump`.
     kept, positions : int
         Positions that are in the journal, and positions in all.
     """
@@ -55,6 +57,7 @@ class Run:
     scheduler: str | None
     resume: Path | None
     options: dict[str, Any]
+    shards: Any = None
     kept: int = 0
     positions: int = 0
 
@@ -122,7 +125,7 @@ class Run:
                 if os.path.realpath(path) in opened:
                     raise InputError(f"{path}: given twice; its positions would count twice")
                 with self.clock("load"):
-                    dump = open_dump(path, pad_vocab=self.pad)
+                    dump = open_dump(path, pad_vocab=self.pad, shards=self.shards)
                 check_tokens(self.evaluation, dump.vocab, str(path))
                 opened[os.path.realpath(path)] = dump
             except InputError as error:
@@ -188,7 +191,8 @@ class Run:
         from resispec_verify.dumps.fingerprint import fingerprint
 
         found = fingerprint(dump.path, whole=False)
-        job = Job(os.path.abspath(dump.path), dump.path, self.pad, found, self.evaluation, self.backend.name)
+        where, name = os.path.abspath(dump.path), self.backend.name
+        job = Job(where, dump.path, self.pad, found, self.evaluation, name, shards=self.shards)
 
         def spans(reading: Reading, wanted: list[Span]) -> Iterable[tuple[Span, Part]]:
             for span, part in run(client, job, reading, wanted, note=note):
@@ -205,6 +209,13 @@ def _facts(dumps: list[FlatDump], tables: list[Table]) -> dict[str, Any]:
         "vocab": max((dump.vocab for dump in dumps), default=0),
         "dtype": "/".join(dict.fromkeys(dump.dtype for dump in dumps)),
         "padding": {"mass_mean": sum(padding) / len(padding), "mass_max": max(padding)} if padding else None,
+        "notes": [{"path": str(dump.path), "text": note} for dump in dumps for note in dump.notes],
+        "left_out": sum(dump.left_out for dump in dumps),
+        "constant_rows": [
+            {"path": str(dump.path), "positions": table.constant}
+            for dump, table in zip(dumps, tables, strict=True)
+            if table.constant
+        ],
     }
 
 

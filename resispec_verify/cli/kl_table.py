@@ -26,20 +26,33 @@ MARGINALS_IN_WORDS = {
 DISPENSABLE = ("positions", "KL max", "gap max", "TV max", "limit")
 
 
-def print_table(rows: list[Row], console: Any, padding: Mapping[str, float] | None = None) -> None:
-    """Print one table for each kind of marginal, then what a reader must not miss."""
+def print_table(rows: list[Row], console: Any, facts: Mapping[str, Any]) -> None:
+    """Print one table for each kind of marginal, then what a reader must not miss, of the dumps too."""
     for kind, words in MARGINALS_IN_WORDS.items():
         of_kind = [row for row in rows if row.marginal == kind]
         if of_kind:
             records = [_record(row, len({r.dataset for r in rows}) > 1) for row in of_kind]
             print_records(console, f"{words} (KL(marginal || target), nats)", records)
             print_lines(console, remarks(of_kind))
-    if padding:
+    if padding := facts["padding"]:
         print_lines(
             console,
             [f"Vocabularies were padded: mass on padding {_number(padding['mass_max'])} at most, "
              f"{_number(padding['mass_mean'])} on average."],
         )  # fmt: skip
+    print_lines(console, _reading(facts))
+
+
+def _reading(facts: Mapping[str, Any]) -> list[str]:
+    """How the dumps were read, where that is not obvious, and rows that hardly a model gave."""
+    lines = [f"{printable(note['path'])}: {printable(note['text'])}" for note in facts["notes"]]
+    for found in facts["constant_rows"]:
+        first, count = found["positions"][0], len(found["positions"])
+        lines.append(
+            f"{printable(found['path'])}: a row of equal values at {count} of the positions (first: "
+            f"{first}), which count as others do: padding? A mask in the dump leaves them out."
+        )
+    return lines
 
 
 def _record(row: Row, with_dataset: bool) -> dict[str, str]:

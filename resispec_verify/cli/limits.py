@@ -42,6 +42,7 @@ def limits(
     positions: Text | None = None,
     batch: Count | None = None,
     pad_vocab: Flag = False,
+    shards: Literal["vocab", "positions"] | None = None,
     backend: Literal["auto", "numpy", "torch", "cupy"] = "auto",
     json: File | None = None,
     csv: File | None = None,
@@ -83,6 +84,8 @@ def limits(
         Positions at a time.
     pad_vocab
         Pad the narrower of two vocabularies with probability 0.
+    shards
+        What the files of a folder are parts of, where they do not say it.
     backend
         Where arrays live.
     json
@@ -104,13 +107,15 @@ def limits(
         refuse_by_hand(
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, input=input, positions=positions,
             proposal_temperature=proposal_temperature, proposal_top_k=proposal_top_k,
-            proposal_top_p=proposal_top_p, batch=batch, pad_vocab=pad_vocab,
+            proposal_top_p=proposal_top_p, batch=batch, pad_vocab=pad_vocab, shards=shards,
         )  # fmt: skip
         _by_hand(target, draft, chosen, candidates, rows, arrays, logits)
     elif not logits:
         raise InputError("nothing to measure: give --logits PATH..., or --target and --draft")
     else:
-        failures = _from_dumps(logits, pad_vocab, reading, chosen, candidates, rows, arrays)
+        failures = _from_dumps(
+            logits, {"pad_vocab": pad_vocab, "shards": shards}, reading, chosen, candidates, rows, arrays
+        )
     if rows:
         results = [row.result() for row in rows.values()]
         write_json(json, {"schema": 1, "command": "limits", "results": results})
@@ -164,13 +169,19 @@ def _by_hand(
 
 
 def _from_dumps(
-    paths: list[Any], pad: bool, reading: Any, rules: Any, candidates: int, rows: dict[Any, Any], backend: Any
+    paths: list[Any],
+    opening: dict[str, Any],
+    reading: Any,
+    rules: Any,
+    candidates: int,
+    rows: dict[Any, Any],
+    backend: Any,
 ) -> list[str]:
     from resispec_verify.analysis.distinct import check_vocabulary
     from resispec_verify.analysis.limits import add_limits
     from resispec_verify.analysis.marginals import Clock
     from resispec_verify.analysis.over_dumps import pairs_of
-    from resispec_verify.dumps import open_dump
+    from resispec_verify.cli.output import open_dump
 
     failures, seen = [], set()
     for path in paths:
@@ -178,7 +189,7 @@ def _from_dumps(
             if os.path.realpath(path) in seen:
                 raise InputError(f"{path}: given twice; its positions would count twice")
             seen.add(os.path.realpath(path))
-            dump = open_dump(path, pad_vocab=pad)
+            dump = open_dump(path, **opening)
             check_vocabulary(rules, candidates, dump.vocab, str(path))
             fresh: dict[Any, Any] = {}
             for members in pairs_of(dump, reading, backend=backend, clock=Clock()):

@@ -19,8 +19,10 @@ from resispec_verify.errors import InputError
 __all__ = [
     "check_writable",
     "files_read",
+    "open_dump",
     "printable",
     "progress",
+    "say_left_out",
     "stdout_is",
     "table_console",
     "write_csv",
@@ -172,6 +174,22 @@ def progress(path: str, positions: int | None) -> Iterator[Any]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(escape(os.path.basename(path)), total=positions)
         yield lambda done: bar.advance(task, done)
+
+
+def open_dump(path: Path, **options: Any) -> Any:
+    """Open a flat dump, and say on standard error what its masks leave out."""
+    from resispec_verify.dumps import open_dump as opened
+
+    dump = opened(path, **options)
+    say_left_out(dump)
+    return dump
+
+
+def say_left_out(dump: Any) -> None:
+    """Say on standard error what the masks of a dump leave out, where a report does not."""
+    for note in dump.notes if dump.left_out else ():
+        if "left out" in note:
+            print(f"resispec-verify: {printable(str(dump.path))}: {printable(note)}", file=sys.stderr)
 
 
 def files_read(paths: list[Path]) -> list[Path]:

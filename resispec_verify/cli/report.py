@@ -47,6 +47,7 @@ def report(
     positions: Text | None = None,
     batch: Count | None = None,
     pad_vocab: Flag = False,
+    shards: Literal["vocab", "positions"] | None = None,
     tokenizer: File | None = None,
 ) -> int:
     """One page (HTML, complete in itself): verdicts, pictures, and how to get them again.
@@ -83,6 +84,8 @@ def report(
         Positions at a time.
     pad_vocab
         Pad the narrower of two vocabularies with probability 0.
+    shards
+        What the files of a folder are parts of, where they do not say it.
     tokenizer
         A tokenizer.json, for the text of the tokens.
     """
@@ -119,7 +122,7 @@ def report(
             if not seen:
                 compile_kernels(evaluation)
             seen.add(os.path.realpath(path))
-            found.add(path, pad_vocab, evaluation, budget)
+            found.add(path, {"pad_vocab": pad_vocab, "shards": shards}, evaluation, budget)
         except InputError as error:
             failures.append(str(error))
     if found.dumps:
@@ -129,6 +132,10 @@ def report(
     for failure in failures:
         print(f"resispec-verify: error: {failure}", file=sys.stderr)
     return 2 if failures else 0
+
+
+def _constant(positions: list[int]) -> list[str]:
+    return [f"{len(positions)} rows of equal values (first: {positions[0]})"] if positions else []
 
 
 @dataclass
@@ -142,7 +149,7 @@ class _Found:
     facts: list[dict[str, Any]] = field(default_factory=list)
     positions: int = 0
 
-    def add(self, path: Path, pad: bool, evaluation: Evaluation, budget: Budget) -> None:
+    def add(self, path: Path, opening: dict[str, Any], evaluation: Evaluation, budget: Budget) -> None:
         """Evaluate one dump; nothing is kept of one that fails."""
         from resispec_verify.analysis.marginals import Clock
         from resispec_verify.analysis.over_dumps import Table, evaluate_dump, pool, position_range
@@ -150,7 +157,7 @@ class _Found:
         from resispec_verify.dumps import open_dump
         from resispec_verify.dumps.fingerprint import fingerprint
 
-        dump = open_dump(path, pad_vocab=pad)
+        dump = open_dump(path, **opening)
         check_tokens(evaluation, dump.vocab, str(path))
         first, last = position_range(dump, self.reading)
         with progress(dump.path, last - first) as advance:
@@ -168,7 +175,7 @@ class _Found:
                 "stored as": dump.dtype,
                 "bytes": size,
                 "SHA-256": digest,
-                "remarks": "; ".join(dump.notes),
+                "remarks": "; ".join([*dump.notes, *_constant(table.constant)]),
             }
         )
         self.dumps.append(dump)

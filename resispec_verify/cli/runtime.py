@@ -114,7 +114,7 @@ def runtime(
 
 def _from_dump(paths: list[Path], position: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     from resispec_verify.analysis.over_dumps import input_kind
-    from resispec_verify.dumps import open_dump
+    from resispec_verify.cli.output import open_dump
 
     if len(paths) != 1:
         raise InputError("runtime looks at one position of one dump; give one path")

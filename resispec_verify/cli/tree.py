@@ -317,7 +317,7 @@ def _flat_acceptance(
     """Mean acceptance by candidate, of each rule with 1, 2, ... candidates."""
     from resispec_verify.analysis.trees import flat_acceptance
     from resispec_verify.cli.kl_settings import make_reading
-    from resispec_verify.dumps import open_dump
+    from resispec_verify.cli.output import open_dump
 
     filters = (asked["top_k"], asked["top_p"], asked["min_p"])
     given = None if asked["temperature"] is None else [asked["temperature"]]

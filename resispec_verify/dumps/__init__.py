@@ -12,13 +12,17 @@ from resispec_verify.dumps.flat import Batch, FlatDump, flat_from_mapping, looks
 from resispec_verify.dumps.keys import CHUNKS_KEY, as_mapping, kind
 from resispec_verify.dumps.readers import READERS, load_mapping
 from resispec_verify.dumps.rounds import Round, RoundLogits, RoundsDump, rounds_from_mapping
-from resispec_verify.dumps.shards import Part, ShardList, find_shards, join, join_targets
+from resispec_verify.dumps.shard_files import ShardList, find_shards
+from resispec_verify.dumps.shards import Part, join, join_targets
 from resispec_verify.dumps.target import TargetDump, target_from_mapping
 from resispec_verify.dumps.tree import TreeDump, TreeLogits, tree_from_mapping
+from resispec_verify.dumps.vocabulary import Axis, axis_of, join_vocabulary
+from resispec_verify.dumps.whole import check_flat, check_rounds, check_target, check_tree
 from resispec_verify.errors import InputError
 
 __all__ = [
     "READERS",
+    "Axis",
     "Batch",
     "FlatDump",
     "Round",
@@ -41,7 +45,7 @@ __all__ = [
 PathLike = str | os.PathLike[str]
 
 
-def open_dump(path: PathLike, *, pad_vocab: bool = False) -> FlatDump:
+def open_dump(path: PathLike, *, pad_vocab: bool = False, shards: Axis | None = None) -> FlatDump:
     """Open a flat dump: target and draft logits of the same positions.
 
     Parameters
@@ -51,20 +55,28 @@ def open_dump(path: PathLike, *, pad_vocab: bool = False) -> FlatDump:
         a folder, opened as one dump.
     pad_vocab : bool
         Pad the narrower rows with -inf if the widths differ, instead of refusing them.
+    shards : {"vocab", "positions"} or None
+        What the files of a folder are parts of, where they do not say it themselves.
 
     Raises
     ------
     InputError
-        As `load_mapping` and `flat_from_mapping`; for shards also if they do not fit together.
+        As `load_mapping` and `flat_from_mapping`; for shards also if they do not fit together, or it is not
+        certain what they are parts of; rows that are not over a vocabulary (`dumps.whole`).
     """
-    shards = find_shards(path)
-    if shards is not None:
-        read = partial(_flat, pad_vocab=pad_vocab)
-        return join(path, _files(shards), read, meta=shards.meta, from_zero=shards.from_zero)
-    return _flat(os.fspath(path), load_mapping(path), pad_vocab=pad_vocab)
+    found = find_shards(path)
+    if found is None:
+        _no_shards(path, shards)
+        return check_flat(_flat(os.fspath(path), load_mapping(path), pad_vocab=pad_vocab))
+    parts = _files(found)
+    if axis_of(path, parts, shards or found.axis) == "vocab":
+        read = partial(flat_from_mapping, part=True)
+        return check_flat(join_vocabulary(path, parts, read, meta=found.meta, ordered=found.indexed))
+    read = partial(_flat, pad_vocab=pad_vocab)
+    return check_flat(join(path, parts, read, meta=found.meta, from_zero=found.from_zero))
 
 
-def open_target(path: PathLike) -> TargetDump:
+def open_target(path: PathLike, *, shards: Axis | None = None) -> TargetDump:
     """Open the target of a flat dump, or of a file that holds a target only.
 
     Parameters
@@ -72,17 +84,23 @@ def open_target(path: PathLike) -> TargetDump:
     path : path
         As `open_dump`; or a base file of llama.cpp, whose log-probabilities are quantised: `step` and `floor`
         say how well they are known.
+    shards : {"vocab", "positions"} or None
+        As in `open_dump`.
 
     Raises
     ------
     InputError
         As `open_dump`.
     """
-    shards = find_shards(path)
-    if shards is not None:
-        parts = _files(shards)
-        return join_targets(path, parts, _target, meta=shards.meta, from_zero=shards.from_zero)
-    return _target(os.fspath(path), load_mapping(path))
+    found = find_shards(path)
+    if found is None:
+        _no_shards(path, shards)
+        return check_target(_target(os.fspath(path), load_mapping(path)))
+    parts = _files(found)
+    if axis_of(path, parts, shards or found.axis) == "vocab":
+        read = partial(target_from_mapping, part=True)
+        return check_target(join_vocabulary(path, parts, read, meta=found.meta, ordered=found.indexed))
+    return check_target(join_targets(path, parts, _target, meta=found.meta, from_zero=found.from_zero))
 
 
 def open_rounds(path: PathLike, *, pad_vocab: bool = False) -> RoundsDump:
@@ -93,7 +111,7 @@ def open_rounds(path: PathLike, *, pad_vocab: bool = False) -> RoundsDump:
     InputError
         As `load_mapping` and `rounds_from_mapping`.
     """
-    return rounds_from_mapping(path, load_mapping(path), pad_vocab=pad_vocab)
+    return check_rounds(rounds_from_mapping(path, load_mapping(path), pad_vocab=pad_vocab))
 
 
 def open_tree(path: PathLike, *, pad_vocab: bool = False) -> TreeDump:
@@ -104,7 +122,7 @@ def open_tree(path: PathLike, *, pad_vocab: bool = False) -> TreeDump:
     InputError
         As `load_mapping` and `tree_from_mapping`.
     """
-    return tree_from_mapping(path, load_mapping(path), pad_vocab=pad_vocab)
+    return check_tree(tree_from_mapping(path, load_mapping(path), pad_vocab=pad_vocab))
 
 
 def files_of(path: PathLike) -> list[Path]:
@@ -117,6 +135,11 @@ def files_of(path: PathLike) -> list[Path]:
     """
     shards = find_shards(path)
     return [Path(path)] if shards is None else shards.files
+
+
+def _no_shards(path: PathLike, shards: Axis | None) -> None:
+    if shards is not None:
+        raise InputError(f"{path}: is one file, and --shards says what several are; leave it out")
 
 
 def _flat(name: str, mapping: dict, *, pad_vocab: bool = False) -> FlatDump:

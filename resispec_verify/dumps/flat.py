@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from resispec_verify.dumps.companions import check_companions, kept_rows
 from resispec_verify.dumps.keys import (
     DRAFT_KEYS,
     LOG_PROBABILITIES_KEY,
@@ -23,15 +24,13 @@ from resispec_verify.dumps.keys import (
     kind,
 )
 from resispec_verify.dumps.labels import candidate_lists, datasets, samplings
-from resispec_verify.dumps.mapped import release, repeats
-from resispec_verify.dumps.reduced import MAP_KEY, scattered
-from resispec_verify.dumps.rows import FLOATS, Rows, Stacked, checked_rows, rows_of, widened
+from resispec_verify.dumps.looks import probabilities
+from resispec_verify.dumps.mapped import repeats
+from resispec_verify.dumps.reduced import MAP_KEY, has_map, scattered
+from resispec_verify.dumps.rows import FLOATS, Picked, Rows, Stacked, checked_rows
 from resispec_verify.errors import InputError
 
 __all__ = ["FLOATS", "Batch", "FlatDump", "flat_from_mapping", "looks_like_probabilities"]
-
-SUM_TOLERANCE = 1e-3
-PROBABILITY_ROWS = 16
 
 
 class Batch(NamedTuple):
@@ -73,6 +72,8 @@ class FlatDump:
         The keys under which target, draft and proposal were found.
     notes : tuple of str
         How it was read, where that is not obvious; one line each.
+    left_out : int
+        Positions of the file that a mask leaves out; they are in no array here.
     """
 
     path: str
@@ -87,6 +88,7 @@ class FlatDump:
     pad: tuple[int, int] | None = None
     keys: tuple[str, str, str] = (TARGET_KEYS[0], DRAFT_KEYS[0], PROPOSAL_KEY)
     notes: tuple[str, ...] = ()
+    left_out: int = 0
 
     def __repr__(self) -> str:
         return (
@@ -149,7 +151,9 @@ class FlatDump:
         return padded
 
 
-def flat_from_mapping(path: str | os.PathLike[str], mapping: object, *, pad_vocab: bool = False) -> FlatDump:
+def flat_from_mapping(
+    path: str | os.PathLike[str], mapping: object, *, pad_vocab: bool = False, part: bool = False
+) -> FlatDump:
     """Check what a file holds and return it as a flat dump; no logits are read.
 
     Parameters
@@ -158,10 +162,12 @@ def flat_from_mapping(path: str | os.PathLike[str], mapping: object, *, pad_voca
         Named in errors.
     mapping : dict
         With target and draft logits ``[V]``, ``[N, V]`` or ``[..., V]`` under one of the known names, or
-        lists of such arrays over steps, and perhaps `proposal_logits`, `d2t`, `tokens`, `candidates`,
-        `dataset` and `meta`.
+        lists of such arrays over steps, and perhaps `proposal_logits`, `d2t`, `t2d`, `tokens`, `candidates`,
+        `dataset`, `meta` and a mask.
     pad_vocab : bool
         Allow widths to differ; the narrower rows are then padded with -inf.
+    part : bool
+        The rows are known to be a part of a vocabulary.
 
     Raises
     ------
@@ -180,19 +186,23 @@ def flat_from_mapping(path: str | os.PathLike[str], mapping: object, *, pad_voca
     proposal = mapping.get(PROPOSAL_KEY)
     if proposal is not None:
         proposal = as_rows(path, PROPOSAL_KEY, proposal)
+    held = zip(keys, (target, draft, proposal), strict=True)
+    check_companions(path, mapping, {key: rows for key, rows in held if rows is not None}, part=part)
     notes = [note for key, rows in zip(keys, (target, draft), strict=False) if (note := _steps(key, rows))]
-    if MAP_KEY in mapping:
+    if has_map(mapping):
         width, vocab = draft.shape[-1], target.shape[-1]
         if proposal is not None and proposal.shape[-1] == width:
-            proposal = scattered(path, proposal, mapping[MAP_KEY], vocab)
-        draft = scattered(path, draft, mapping[MAP_KEY], vocab)
+            proposal, _ = scattered(path, proposal, mapping, vocab)
+        draft, note = scattered(path, draft, mapping, vocab)
+        notes += [note] if note else []
         notes.append(f"{MAP_KEY}: the {width} draft tokens are placed among {vocab}; the others have no mass")
+        pad_vocab = pad_vocab or draft.shape[-1] > vocab
     _check_shapes(path, keys, (target, draft, proposal), pad_vocab)
     widths = (target.shape[-1], draft.shape[-1])
     leading = target.shape[:-1] or (1,)
     positions = math.prod(leading)
     meta = mapping.get("meta")
-    return FlatDump(
+    dump = FlatDump(
         str(path),
         target,
         draft,
@@ -206,6 +216,27 @@ def flat_from_mapping(path: str | os.PathLike[str], mapping: object, *, pad_voca
         keys=keys,
         notes=tuple(notes),
     )
+    kept, said = kept_rows(path, mapping, leading)
+    return dump if kept is None else _masked(dump, kept, said)
+
+
+def _masked(dump: FlatDump, kept: np.ndarray, notes: tuple[str, ...]) -> FlatDump:
+    """The dump at some of its positions."""
+
+    def picked(value: Any) -> Any:
+        return tuple(value[i] for i in kept) if isinstance(value, tuple) else value
+
+    return replace(
+        dump,
+        target=Picked(dump.target, kept),
+        draft=Picked(dump.draft, kept),
+        proposal=None if dump.proposal is None else Picked(dump.proposal, kept),
+        candidates=None if dump.candidates is None else dump.candidates[kept],
+        dataset=picked(dump.dataset),
+        sampling=picked(dump.sampling),
+        notes=(*dump.notes, *notes),
+        left_out=dump.positions - len(kept),
+    )
 
 
 def looks_like_probabilities(dump: FlatDump) -> bool:
@@ -214,21 +245,7 @@ def looks_like_probabilities(dump: FlatDump) -> bool:
     Stops at the first row that does not, so that logits cost one row. A vocabulary of one token never
     looks like probabilities.
     """
-    if min(dump.target.shape[-1], dump.draft.shape[-1]) < 2:
-        return False
-    start = 0
-    while start < dump.positions:
-        stop = min(dump.positions, start + (PROBABILITY_ROWS if start else 1))
-        for array in (dump.target, dump.draft):
-            rows = widened(rows_of(array, start, stop))
-            release(array)
-            with np.errstate(invalid="ignore", over="ignore"):
-                sums = rows.sum(axis=-1, dtype=np.float64)
-                inside = (rows.min(axis=-1) >= 0) & (rows.max(axis=-1) <= 1)
-                if not (inside & (np.abs(sums - 1) <= SUM_TOLERANCE)).all():
-                    return False
-        start = stop
-    return True
+    return probabilities(dump.target) and probabilities(dump.draft)
 
 
 def _check_kind(path: str | os.PathLike[str], mapping: Mapping) -> None:

@@ -12,10 +12,16 @@ from resispec_verify.dumps.mapped import is_text, repeats
 from resispec_verify.dumps.paths import listing, show
 from resispec_verify.errors import InputError
 
-__all__ = ["SAMPLING_KEYS", "candidate_lists", "datasets", "samplings"]
+__all__ = ["PENALTIES", "SAMPLING_KEYS", "candidate_lists", "datasets", "neutral", "samplings"]
 
 LARGEST = 2**63
 SAMPLING_KEYS = ("temperature", "top_k", "top_p", "min_p")
+PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+# What a setting is where it does nothing.
+_IDLE = {
+    "temperature": (1,), "temperatures": (1,), "top_k": (0, -1), "top_p": (1,), "min_p": (0,),
+    "typical_p": (1,), "repetition_penalty": (1,), "presence_penalty": (0,), "frequency_penalty": (0,),
+}  # fmt: skip
 
 Path = str | os.PathLike[str]
 
@@ -95,23 +101,86 @@ def _name(path: Path, name: str) -> str:
     return name
 
 
+def neutral(key: str, value: object) -> bool:
+    """Return whether a setting, one or one a position, does nothing: a temperature of 1, a penalty of 0."""
+    idle = next((idle for name, idle in _IDLE.items() if key.endswith(name)), None)
+    if value is None or idle is None:
+        return value is None
+    if isinstance(value, (list, tuple)):
+        return all(neutral(key, item) for item in value)
+    if isinstance(value, np.ndarray):
+        small = value.dtype.kind in "iuf" and not repeats(value)
+        return small and bool(np.isin(value.astype(np.float64), idle).all())
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value in idle
+
+
 def samplings(
     path: Path, meta: object, positions: int
 ) -> Mapping[str, object] | tuple[Mapping[str, object], ...] | None:
-    """The sampling that ``meta["sampling"]`` states: for the whole dump, or one mapping a position.
+    """The sampling that ``meta`` states: for the whole dump, or one mapping a position.
 
-    Either a dict of `SAMPLING_KEYS`, each a number or a list with one number a position, or a list with one
-    such dict a position.
+    ``meta["sampling"]`` is a dict of `SAMPLING_KEYS`, each a number or a list with one number a position, or
+    a list with one such dict a position. The same keys in ``meta`` itself mean the same: how tokens are drawn
+    from these logits, which do not have it yet. Penalties depend on the text, and cannot be applied.
 
     Raises
     ------
     InputError
-        Anything else.
+        Anything else; two statements that differ; logits said to have a temperature already; a penalty.
     """
-    stated = meta.get("sampling") if isinstance(meta, Mapping) else None
-    if stated is None:
+    if not isinstance(meta, Mapping):
         return None
-    what = f"{path}: meta['sampling']"
+    _check_raw(path, meta)
+    direct = {key: _parsed(meta[key]) for key in SAMPLING_KEYS if meta.get(key) is not None}
+    said = _by_position(f"{path}: meta", direct, positions) if direct else None
+    if meta.get("sampling") is None:
+        return said
+    found = _by_position(f"{path}: meta['sampling']", meta["sampling"], positions)
+    if said is None:
+        return found
+    ones, others = (one if isinstance(one, tuple) else (one,) for one in (said, found))
+    ones, others = (one * max(1, max(len(ones), len(others)) // len(one)) for one in (ones, others))
+    for one, other in zip(ones, others, strict=True):
+        for key, value in one.items():
+            if other.get(key, 1.0 if key == "temperature" else None) != value:
+                raise InputError(
+                    f"{path}: meta[{key!r}] and meta['sampling'] differ; state {key} in one place"
+                )
+    return found
+
+
+def _check_raw(path: Path, meta: Mapping) -> None:
+    """Refuse logits that something was done to which nothing here can tell from raw ones."""
+    made = _parsed(meta.get("temperature_of_logits"))
+    if made is not None and not neutral("temperature", made):
+        raise InputError(
+            f"{path}: meta['temperature_of_logits'] is {show(made)}: these logits were divided already; save "
+            "raw logits and state meta['sampling'], or leave both out and read them as they are"
+        )
+    for key in PENALTIES:
+        if not neutral(key, _parsed(meta.get(key))):
+            raise InputError(f"{path}: meta[{key!r}] {_PENALTY}")
+
+
+_PENALTY = (
+    "is not applied: it depends on the text; log logits that have it, before temperature and filters, and "
+    "leave the key out (note it under another name)"
+)
+
+
+def _parsed(value: object) -> object:
+    """A number where a text is one: safetensors holds nothing else beside tensors."""
+    if isinstance(value, str) and len(value) < 40:
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _by_position(
+    what: str, stated: object, positions: int
+) -> Mapping[str, object] | tuple[Mapping[str, object], ...] | None:
     if isinstance(stated, (list, tuple)):
         if len(stated) != positions:
             raise InputError(f"{what} has {len(stated)} entries for {positions} positions; give one each")
@@ -135,10 +204,12 @@ def samplings(
 def _numbers(what: str, entry: object) -> Mapping[str, object]:
     if not isinstance(entry, Mapping):
         raise InputError(f"{what} must be a dict, got {type(entry).__name__}")
-    unknown = [key for key in entry if key not in SAMPLING_KEYS]
+    for key in (key for key in PENALTIES if not neutral(key, entry.get(key))):
+        raise InputError(f"{what}[{key!r}] {_PENALTY}")
+    unknown = [key for key in entry if key not in (*SAMPLING_KEYS, *PENALTIES)]
     if unknown:
         raise InputError(f"{what} has unknown keys {listing(unknown)}; known: {', '.join(SAMPLING_KEYS)}")
-    given = {key: value for key, value in entry.items() if value is not None}
+    given = {key: value for key, value in entry.items() if value is not None and key not in PENALTIES}
     for key, value in given.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise InputError(f"{what}[{key}] must be a number, got {type(value).__name__}")

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 import ml_dtypes
 import numpy as np
 
+from resispec_verify.dumps.looks import SUM_TOLERANCE, norms
+from resispec_verify.dumps.mapped import repeats
 from resispec_verify.dumps.rows import Rows
 
 __all__ = ["Oddity", "RowScan", "ShiftScan"]
 
 FLOOR_SHARE = 0.01
 """Share of a row beyond which its smallest value, repeated, is a floor."""
-SUM_TOLERANCE = 1e-3
 SHIFT_NATS = 2.0
 """How much likelier, on average, the token before must be for rows to look shifted."""
 SHIFT_ROWS = 4
@@ -117,6 +118,7 @@ class RowScan:
         self._ties(rows, highest, start)
         self._padding(rows, winner, start)
         self._probabilities(rows, start)
+        self._order(rows, start)
         self.rows += len(rows)
         if numbers is not None:
             self._numbers.append(np.asarray(numbers))
@@ -144,6 +146,7 @@ class RowScan:
         lone = (support == 1) | ((floored == support - 1) & (support == self._width))
         self._tally("one-hot").add(lone & (self._width > 2), start)
         flat = lowest == highest
+        self._tally("constant").add(flat & (support == max(2, self._width)), start, highest)
         many = (floored > max(1, FLOOR_SHARE * self._width)) & (support > 1) & ~flat
         self._tally("floor").add(many, start, lowest)
         if many.any():
@@ -175,17 +178,45 @@ class RowScan:
         like = (rows.min(axis=-1) >= 0) & (rows.max(axis=-1) <= 1) & (np.abs(sums - 1) <= SUM_TOLERANCE)
         self._tally("logits").add(~like, start)
 
+    def _order(self, rows: np.ndarray, start: int) -> None:
+        """Tallies of what all rows must be for it to be said: normalised, or in descending order."""
+        if self._width < 2:
+            return
+        if not self._tally("unnormalised").count:
+            norm, tolerance, lone = norms(rows, self.dtype)
+            self._tally("unnormalised").add(np.abs(norm) > tolerance, start)
+            self._tally("normalised").add(~lone, start)
+        if not self._tally("unordered").count:
+            self._tally("unordered").add(np.any(rows[:, :-1] < rows[:, 1:], axis=-1), start)
+
+    def _orders(self) -> list[Oddity]:
+        found = []
+        if self._tally("normalised").count and not self._tally("unnormalised").count:
+            text = "logsumexp 0: log-probabilities, which may have a temperature or filter already"
+            found.append(("log-probabilities", text))
+        if self._tally("constant").count < self.rows and not self._tally("unordered").count:
+            found.append(("sorted", "in descending order: top-k values?"))
+        found = found if self._width > 1 else []
+        return [Oddity(kind, self.key, self.rows, self._number(0), self._line(text, self.rows, 0))
+                for kind, text in found]  # fmt: skip
+
+    def _constants(self) -> list[Oddity]:
+        tally = self._tally("constant")
+        if not tally.count:
+            return []
+        return [self._say("constant", "constant", f"all entries are equal ({tally.span}): padding?")]
+
     def oddities(self) -> list[Oddity]:
         """What there is to say about the rows seen."""
         if not self.rows:
             return []
-        found: list[Oddity] = []
+        found: list[Oddity] = self._constants()
         one_hot = self._tally("one-hot").count == self.rows
         if one_hot:
             text = "one entry stands out and all others are equal: tokens, not logits?"
             found.append(self._say("one-hot", "one-hot", text))
         else:
-            found += self._filters() + self._floors()
+            found += self._filters() + self._floors() + self._orders()
             if self._width > 1 and not self._tally("logits").count:
                 text = "values in [0, 1] that sum to 1: probabilities in a field for logits?"
                 line = self._line(text, self.rows, 0)
@@ -289,7 +320,10 @@ class ShiftScan:
         self._here = self._next = np.empty(0, np.int64)
         leading, vocab = rows.shape[:-1], rows.shape[-1]
         self._sums, self._count = np.zeros(2), 0
+        self._outside = np.empty(0, np.int64)
         if not isinstance(tokens, np.ndarray) or tokens.dtype.kind not in "iu" or not leading:
+            return
+        if repeats(tokens):
             return
         length = leading[-1]
         if tokens.shape not in ((*leading[:-1], length + 1), leading):
@@ -298,6 +332,7 @@ class ShiftScan:
         known = tokens.shape[-1] - 1
         following[..., :known] = tokens[..., 1:]
         here, after = tokens[..., :length].reshape(-1).astype(np.int64), following.reshape(-1)
+        self._outside = (after >= vocab).nonzero()[0]
         if here.min() >= 0 and max(here.max(), after.max()) < vocab:
             self._here, self._next = here, after
 
@@ -316,7 +351,13 @@ class ShiftScan:
         self._count += len(used)
 
     def oddities(self) -> list[Oddity]:
-        """Say so if the rows look shifted."""
+        """Say so if the rows look shifted, or have no entry for the token that followed."""
+        if self._outside.size:
+            count, first = self._outside.size, int(self._outside[0])
+            text = (
+                f"{self.key}: {count} rows, first at position {first}: no entry for the token that followed"
+            )
+            return [Oddity("tokens-outside", self.key, count, first, text)]
         if self._count < SHIFT_ROWS:
             return []
         here, after = self._sums / self._count

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from resispec_verify.dumps.companions import check_companions
 from resispec_verify.dumps.keys import PROPOSAL_KEY, ROUNDS_KEY, as_rows, kind, what
 from resispec_verify.dumps.labels import samplings
 from resispec_verify.dumps.mapped import repeats
 from resispec_verify.dumps.paths import listing
-from resispec_verify.dumps.reduced import MAP_KEY, scattered
+from resispec_verify.dumps.reduced import has_map, scattered
 from resispec_verify.dumps.rows import Rows, checked_rows
 from resispec_verify.dumps.values import integer, integers, uniforms
 from resispec_verify.errors import InputError
@@ -171,7 +172,7 @@ def rounds_from_mapping(
     rounds: list[Round] = []
     width = 0
     for i, entry in enumerate(entries):
-        one = _round(f"{path}: round {i}", entry, mapping.get(MAP_KEY), pad_vocab)
+        one = _round(f"{path}: round {i}", entry, mapping, pad_vocab)
         rounds.append(one)
         wide = max(rows.shape[-1] for rows in (one.target, one.draft))
         width = width or wide
@@ -179,6 +180,7 @@ def rounds_from_mapping(
             raise InputError(
                 f"{path}: round {i} has vocabulary {wide} but round 0 has {width}; save one model"
             )
+    check_companions(path, {key: value for key, value in mapping.items() if key != ROUNDS_KEY}, {})
     known = (2**31) - 1
     context, output = (
         None if mapping.get(key) is None else integers(f"{path}: {key}", mapping[key], None, -1, known)
@@ -191,7 +193,7 @@ def rounds_from_mapping(
     return RoundsDump(str(path), tuple(rounds), width, dtype, context, output, stated, meta)
 
 
-def _round(where: str, entry: object, offsets: object, pad_vocab: bool) -> Round:
+def _round(where: str, entry: object, whole: Mapping, pad_vocab: bool) -> Round:
     if not isinstance(entry, dict):
         raise InputError(f"{where} is {what(entry)}; save a dict with the keys {', '.join(NEEDED)}")
     for key in NEEDED:
@@ -213,10 +215,13 @@ def _round(where: str, entry: object, offsets: object, pad_vocab: bool) -> Round
         raise InputError(
             f"{where}: {PROPOSAL_KEY} is {list(proposal.shape)}, but must be {list(draft.shape)}"
         )
-    if offsets is not None:
+    held = {"target_logits": target, "draft_logits": draft, PROPOSAL_KEY: proposal}
+    check_companions(where, entry, {key: rows for key, rows in held.items() if rows is not None})
+    if has_map(whole):
         vocab = target.shape[-1]
-        draft = scattered(where, draft, offsets, vocab)
-        proposal = None if proposal is None else scattered(where, proposal, offsets, vocab)
+        draft, _ = scattered(where, draft, whole, vocab)
+        proposal = None if proposal is None else scattered(where, proposal, whole, vocab)[0]
+        pad_vocab = pad_vocab or draft.shape[-1] > vocab
     if draft.shape[-1] != target.shape[-1] and not pad_vocab:
         raise InputError(
             f"{where}: vocabulary widths {target.shape[-1]} and {draft.shape[-1]} differ; if the tokens "

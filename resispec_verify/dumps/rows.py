@@ -15,7 +15,18 @@ import numpy as np
 from resispec_verify.dumps.mapped import release
 from resispec_verify.errors import InputError
 
-__all__ = ["FLOATS", "LazyRows", "Rows", "Scattered", "Stacked", "checked_rows", "rows_of", "widened"]
+__all__ = [
+    "FLOATS",
+    "Beside",
+    "LazyRows",
+    "Picked",
+    "Rows",
+    "Scattered",
+    "Stacked",
+    "checked_rows",
+    "rows_of",
+    "widened",
+]
 
 FLOATS = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32), np.dtype(np.float64))
 
@@ -133,6 +144,65 @@ class Scattered(LazyRows):
     def where(self, position: int) -> str:
         """Return where the row of the reduced vocabulary lies."""
         return self.inner.where(position) if isinstance(self.inner, LazyRows) else ""
+
+
+class Picked(LazyRows):
+    """Some rows of others, in order.
+
+    Parameters
+    ----------
+    inner : Rows
+        ``[..., vocab]``.
+    kept : int array (positions,)
+        Which of its positions, ascending.
+    """
+
+    def __init__(self, inner: Rows, kept: np.ndarray) -> None:
+        self.inner, self.kept = inner, kept
+        self.shape, self.dtype = (len(kept), inner.shape[-1]), inner.dtype
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Return positions ``start`` to ``stop - 1``, copied."""
+        kept = self.kept[start:stop]
+        runs = np.split(kept, np.flatnonzero(np.diff(kept) != 1) + 1)
+        pieces = [np.array(rows_of(self.inner, int(run[0]), int(run[-1]) + 1)) for run in runs if len(run)]
+        release(self.inner)
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def where(self, position: int) -> str:
+        """Return the row of the file, which is another than the position."""
+        row = int(self.kept[position])
+        inner = self.inner.where(row) if isinstance(self.inner, LazyRows) else ""
+        return inner or f"row {row} of the file"
+
+
+class Beside(LazyRows):
+    """The same positions with their vocabulary in parts, side by side.
+
+    Parameters
+    ----------
+    part : callable
+        Returns part i, of `dtype`.
+    count : int
+        Parts.
+    shape, dtype
+        Of the whole.
+    """
+
+    def __init__(
+        self, part: Callable[[int], Rows], count: int, shape: tuple[int, ...], dtype: np.dtype
+    ) -> None:
+        self._part, self._count = part, count
+        self.shape, self.dtype = shape, dtype
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Return positions ``start`` to ``stop - 1``, copied."""
+        pieces = []
+        for i in range(self._count):
+            part = self._part(i)
+            pieces.append(np.array(rows_of(part, start, stop)))
+            release(part)
+        return np.concatenate(pieces, axis=-1)
 
 
 def rows_of(array: Rows, start: int, stop: int) -> np.ndarray:

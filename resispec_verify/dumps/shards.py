@@ -1,31 +1,24 @@
-"""Many files as one dump: a folder, a glob, an index.json, or the chunks of one file."""
+"""Many parts as one dump: the files of a folder, glob or index.json, or the chunks of one file."""
 
 from __future__ import annotations
 
-import glob
 import os
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from resispec_verify.dumps.flat import FlatDump
-from resispec_verify.dumps.jsons import LONGEST, parse_json
 from resispec_verify.dumps.mapped import repeats
-from resispec_verify.dumps.paths import open_file, show
-from resispec_verify.dumps.readers import READERS
 from resispec_verify.dumps.rows import Rows, Stacked
 from resispec_verify.dumps.target import TargetDump
 from resispec_verify.dumps.values import integer
 from resispec_verify.errors import InputError
 
-__all__ = ["Part", "ShardList", "find_shards", "join", "join_targets"]
+__all__ = ["Part", "Parts", "facts", "join", "join_targets"]
 
-INDEX = "index.json"
 MOST_OPEN = 8
 
 Opened = TypeVar("Opened", FlatDump, TargetDump)
@@ -41,108 +34,7 @@ class Part:
     rows: int | None = None
 
 
-@dataclass(frozen=True)
-class ShardList:
-    """The files that make one dump, in order, and what the index says of all of them.
-
-    Attributes
-    ----------
-    files : list of Path
-    stated : list of (start, rows) or None
-        As the index has them.
-    meta : object
-    from_zero : bool
-        Whether the first shard must start at 0: a folder is expected to be whole, a glob may choose.
-    """
-
-    files: list[Path]
-    stated: list[tuple[int | None, int | None]]
-    meta: Any
-    from_zero: bool
-
-
-def find_shards(path: str | os.PathLike[str]) -> ShardList | None:
-    """Return the files behind a folder, an index.json or a glob; None if `path` is none of these.
-
-    A name that exists is never taken for a glob. Files in a folder without index are those of a known suffix
-    that are not hidden, by name, numbers in names by value.
-
-    Raises
-    ------
-    InputError
-        If there are no such files, or the index is damaged or names files outside its folder.
-    """
-    path = Path(path)
-    name = os.fspath(path)
-    if os.path.isdir(name):
-        if (path / INDEX).is_file():
-            return _indexed(path / INDEX)
-        try:
-            files = _sorted(entry for entry in path.iterdir() if entry.is_file())
-        except OSError as error:
-            raise InputError(f"{path}: cannot be listed ({error.strerror}); check its permissions") from None
-        if not files:
-            raise InputError(
-                f"{path}: is a directory without dumps in it ({', '.join(READERS)}); name a dump file or a "
-                "folder of shards"
-            )
-        return ShardList(files, [(None, None)] * len(files), None, from_zero=True)
-    if path.name == INDEX or (path.suffix == ".json" and os.path.isfile(name)):
-        return _indexed(path)
-    if os.path.lexists(name) or not glob.has_magic(name):
-        return None
-    try:
-        found = _sorted(Path(entry) for entry in glob.glob(name) if os.path.isfile(entry))
-    except (ValueError, OSError, re.error) as error:
-        raise InputError(f"{path}: is not a pattern of file names ({show(str(error))})") from None
-    if not found:
-        raise InputError(
-            f"{path}: no file of a known format ({', '.join(READERS)}) matches; check the pattern"
-        )
-    return ShardList(found, [(None, None)] * len(found), None, from_zero=False)
-
-
-def _sorted(files: Any) -> list[Path]:
-    def by_number(path: Path) -> list[tuple[int, str]]:
-        parts = re.split(r"(\d{1,18})", path.name)
-        return [(int(part), part) if i % 2 else (0, part) for i, part in enumerate(parts)]
-
-    known = (path for path in files if path.suffix.lower() in READERS and path.name[0] != ".")
-    return sorted(known, key=by_number)
-
-
-def _indexed(path: Path) -> ShardList:
-    with open_file(path) as file:
-        size = min(os.fstat(file.fileno()).st_size, LONGEST + 1)  # what is asked for is allocated
-        index = parse_json(file.read(size), os.fspath(path))
-    shards = index.get("shards") if isinstance(index, dict) else None
-    if not isinstance(index, dict) or not isinstance(shards, list) or not shards:
-        raise InputError(
-            f"{path}: has no list of shards; write {{'shards': [{{'file': ..., 'start': ...}}]}}"
-        )
-    files, stated = [], []
-    for i, entry in enumerate(shards):
-        entry = {"file": entry} if isinstance(entry, str) else entry
-        name = entry.get("file") if isinstance(entry, dict) else None
-        where = f"{path}: shard {i}"
-        if not isinstance(name, str) or not name or "\0" in name:
-            raise InputError(f"{where} names no file; write {{'file': ..., 'start': ...}}")
-        if os.path.isabs(name) or ".." in Path(name).parts or Path(name).suffix.lower() not in READERS:
-            raise InputError(
-                f"{where} is {show(name)}: shards lie in the folder of the index and end in "
-                f"{', '.join(READERS)}"
-            )
-        files.append(path.parent / name)
-        stated.append(
-            tuple(
-                None if entry.get(key) is None else integer(f"{where}: {key}", entry[key], low, None)
-                for key, low in (("start", 0), ("rows", 1))
-            )
-        )
-    return ShardList(files, stated, index.get("meta"), from_zero=True)
-
-
-class _Parts:
+class Parts:
     """Parts that are opened again when they are needed; the last few stay open."""
 
     def __init__(self, parts: Sequence[Part], read: Callable[[str, dict], Any]) -> None:
@@ -156,7 +48,7 @@ class _Parts:
             part = self.parts[i]
             mapping = part.load()
             opened = self._read(part.name, mapping)
-            if self._facts.setdefault(i, _facts(opened)) != _facts(opened):
+            if self._facts.setdefault(i, facts(opened)) != facts(opened):
                 raise InputError(f"{part.name}: changed while it was read; keep shards as they are")
             if i == len(self.starts):
                 self.starts.append(_start(part, mapping))
@@ -167,7 +59,8 @@ class _Parts:
         return self._open[i]
 
 
-def _facts(opened: FlatDump | TargetDump) -> tuple:
+def facts(opened: FlatDump | TargetDump) -> tuple:
+    """Shape and type of target, draft and proposal; None for what there is not."""
     arrays = (opened.target, getattr(opened, "draft", None), getattr(opened, "proposal", None))
     return tuple(None if a is None else (a.shape, a.dtype) for a in arrays)
 
@@ -192,6 +85,7 @@ class _Small:
     sampling: Any
     meta: Any
     rows: int
+    left_out: int
 
 
 def join(
@@ -222,7 +116,7 @@ def join(
         If a part cannot be read, parts differ in keys, vocabularies or types, or their `start` leaves gaps,
         overlaps, or is there only in some.
     """
-    opened = _Parts(parts, read)
+    opened = Parts(parts, read)
     small, order = _survey(opened, from_zero)
     first = opened[order[0]]
 
@@ -246,7 +140,8 @@ def join(
         dataset=dataset,
         sampling=sampling,
         meta=small[0].meta if meta is None else meta,
-        notes=(*first.notes, f"{len(parts)} parts, joined in the order of {_reason(opened.starts)}"),
+        notes=_notes(first, small, f"{len(parts)} parts, joined in the order of {_reason(opened.starts)}"),
+        left_out=sum(one.left_out for one in small),
     )
     return whole
 
@@ -260,7 +155,7 @@ def join_targets(
     from_zero: bool = False,
 ) -> TargetDump:
     """Open many parts as one target; see `join`."""
-    opened = _Parts(parts, read)
+    opened = Parts(parts, read)
     small, order = _survey(opened, from_zero)
     first = opened[order[0]]
     target = _stack(opened, order, [one.rows for one in small], "target", first.target)
@@ -274,10 +169,25 @@ def join_targets(
         tokens=tokens,
         next_tokens=follow,
         meta=small[0].meta if meta is None else meta,
+        sampling=_labels(small, "sampling"),
+        notes=_notes(first, small),
+        left_out=sum(one.left_out for one in small),
     )
 
 
-def _survey(opened: _Parts, from_zero: bool) -> tuple[list[_Small], list[int]]:
+def _notes(first: FlatDump | TargetDump, small: Sequence[_Small], *more: str) -> tuple[str, ...]:
+    """What is said of the whole; what the mask of the first part left out is said of all parts."""
+    left_out, rows = sum(one.left_out for one in small), sum(one.rows for one in small)
+    said = [note for note in first.notes if not first.left_out or "positions are left out" not in note]
+    if left_out:
+        said.append(
+            f"masks: {left_out} of {left_out + rows} positions are left out; positions are counted without "
+            "them"
+        )
+    return (*said, *more)
+
+
+def _survey(opened: Parts, from_zero: bool) -> tuple[list[_Small], list[int]]:
     """Open every part once; return what is kept of each, in order, and the order."""
     small = []
     for i, part in enumerate(opened.parts):
@@ -292,17 +202,19 @@ def _survey(opened: _Parts, from_zero: bool) -> tuple[list[_Small], list[int]]:
                 sampling=getattr(one, "sampling", None),
                 meta=one.meta,
                 rows=one.positions,
+                left_out=one.left_out,
             )
         )
-        _check_like(part.name, one, opened, one.positions, part.rows)
-    order = _order(opened.parts, opened.starts, [one.rows for one in small], from_zero)
+        _check_like(part.name, one, opened, one.positions + one.left_out, part.rows)
+    stored = [one.rows + one.left_out for one in small]
+    order = _order(opened.parts, opened.starts, stored, from_zero)
     return [small[i] for i in order], order
 
 
-def _check_like(name: str, one: Any, opened: _Parts, rows: int, stated: int | None) -> None:
+def _check_like(name: str, one: Any, opened: Parts, rows: int, stated: int | None) -> None:
     if stated is not None and rows != stated:
         raise InputError(f"{name}: has {rows} positions but the index says {stated}; write the index again")
-    mine, other = _facts(one), opened._facts[0]
+    mine, other = facts(one), opened._facts[0]
     first = opened.parts[0].name
     for role, a, b in zip(("target", "draft", "proposal"), mine, other, strict=True):
         if (a is None) != (b is None):
@@ -349,7 +261,7 @@ def _reason(starts: Sequence[int | None]) -> str:
     return f"their start; position 0 here is position {first} of the run" if first else "their start"
 
 
-def _stack(opened: _Parts, order: list[int], rows: list[int], name: str, like: Rows) -> Stacked:
+def _stack(opened: Parts, order: list[int], rows: list[int], name: str, like: Rows) -> Stacked:
     def where(i: int, row: int) -> str:
         return f"{os.path.basename(opened.parts[order[i]].name)}, row {row}"
 
@@ -363,7 +275,12 @@ def _join_tokens(small: Sequence[_Small]) -> np.ndarray | None:
     chain: list[np.ndarray] = []
     for one in small:
         tokens = one.tokens
-        if not isinstance(tokens, np.ndarray) or tokens.ndim != 1 or tokens.dtype.kind not in "iu":
+        if (
+            one.left_out
+            or not isinstance(tokens, np.ndarray)
+            or tokens.ndim != 1
+            or tokens.dtype.kind not in "iu"
+        ):
             return None
         if repeats(tokens) or len(tokens) - one.rows != len(small[0].tokens) - small[0].rows:
             return None

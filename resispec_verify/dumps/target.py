@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from resispec_verify.dumps.keys import TARGET_KEYS, as_rows, find_key, kind
+from resispec_verify.dumps.companions import check_companions, kept_rows
+from resispec_verify.dumps.keys import DRAFT_KEYS, PROPOSAL_KEY, TARGET_KEYS, as_rows, find_key, kind
+from resispec_verify.dumps.labels import samplings
 from resispec_verify.dumps.llamacpp import LlamaRows
 from resispec_verify.dumps.mapped import repeats
-from resispec_verify.dumps.rows import LazyRows, Rows, checked_rows
+from resispec_verify.dumps.rows import FLOATS, LazyRows, Picked, Rows, checked_rows
 from resispec_verify.errors import InputError
 
 __all__ = ["TargetDump", "following", "target_from_mapping"]
@@ -42,6 +45,12 @@ class TargetDump:
         their row may have any smaller value.
     meta : object
         As stored, or None.
+    sampling : mapping, tuple of mappings or None
+        What ``meta`` states, at once or by position.
+    notes : tuple of str
+        How it was read, where that is not obvious; one line each.
+    left_out : int
+        Positions of the file that a mask leaves out; they are in no array here.
     """
 
     path: str
@@ -52,6 +61,9 @@ class TargetDump:
     step: float | None = None
     floor: float | None = None
     meta: Any = None
+    sampling: Mapping[str, Any] | tuple[Mapping[str, Any], ...] | None = None
+    notes: tuple[str, ...] = ()
+    left_out: int = 0
 
     def __repr__(self) -> str:
         return (
@@ -89,8 +101,16 @@ class TargetDump:
         return checked_rows(self.path, self.key, self.target, start, stop)
 
 
-def target_from_mapping(path: str | os.PathLike[str], mapping: dict) -> TargetDump:
+def target_from_mapping(path: str | os.PathLike[str], mapping: dict, *, part: bool = False) -> TargetDump:
     """Check what a file holds and return its target; no logits are read.
+
+    Parameters
+    ----------
+    path : path
+        Named in errors.
+    mapping : dict
+    part : bool
+        The rows are known to be a part of a vocabulary.
 
     Raises
     ------
@@ -104,6 +124,16 @@ def target_from_mapping(path: str | os.PathLike[str], mapping: dict) -> TargetDu
     target = as_rows(path, key, mapping[key])
     if isinstance(target, np.ndarray) and repeats(target):
         raise InputError(f"{path}: {key} is an expanded tensor; save .contiguous()")
+    drafts = {
+        name: value
+        for name in (*DRAFT_KEYS, PROPOSAL_KEY)
+        if isinstance(value := mapping.get(name), (np.ndarray, LazyRows))
+        and value.dtype in FLOATS
+        and value.ndim
+    }
+    check_companions(path, mapping, {key: target} | drafts, part=part)
+    leading = target.shape[:-1] or (1,)
+    kept, notes = kept_rows(path, mapping, leading)
     step, floor = target.quantisation() if isinstance(target, LlamaRows) else (None, None)
     tokens = mapping.get("tokens")
     stated = mapping.get("next_tokens")
@@ -116,15 +146,25 @@ def target_from_mapping(path: str | os.PathLike[str], mapping: dict) -> TargetDu
         and stated.shape == (math.prod(target.shape[:-1]),)
         and bool(((stated >= 0) & (stated < vocab)).all())
     )
+    follow = stated.astype(np.int64) if good and isinstance(stated, np.ndarray) else None
+    stated_sampling = samplings(path, mapping.get("meta"), math.prod(leading))
+    if kept is not None:
+        target = Picked(target, kept)
+        follow = None if follow is None else follow[kept]
+        if isinstance(stated_sampling, tuple):
+            stated_sampling = tuple(stated_sampling[i] for i in kept)
     return TargetDump(
         str(path),
         target,
         key,
         tokens=tokens,
-        next_tokens=stated.astype(np.int64) if good and isinstance(stated, np.ndarray) else None,
+        next_tokens=follow,
         step=step,
         floor=floor,
         meta=mapping.get("meta"),
+        sampling=stated_sampling,
+        notes=notes,
+        left_out=0 if kept is None else math.prod(leading) - len(kept),
     )
 
 

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from resispec_verify.dumps.companions import check_companions
 from resispec_verify.dumps.keys import DRAFT_KEYS, TARGET_KEYS, TREE_KEY, as_rows, find_key, kind
 from resispec_verify.dumps.labels import samplings
-from resispec_verify.dumps.reduced import MAP_KEY, scattered
+from resispec_verify.dumps.reduced import has_map, scattered
 from resispec_verify.dumps.rows import LazyRows, Rows, checked_rows
 from resispec_verify.dumps.values import integers
 from resispec_verify.errors import InputError
@@ -110,8 +111,10 @@ class TreeDump:
         InputError
             Values that are not those of a sampling.
         """
-        words = isinstance(self.meta, Mapping) and isinstance(self.meta.get("sampling"), str)
-        return None if words else samplings(Path(self.path), self.meta, self.prefixes)
+        meta = self.meta
+        if isinstance(meta, Mapping) and isinstance(meta.get("sampling"), str):
+            meta = {key: value for key, value in meta.items() if key != "sampling"}
+        return samplings(Path(self.path), meta, self.prefixes)
 
     @property
     def siblings(self) -> str | None:
@@ -176,8 +179,10 @@ def tree_from_mapping(path: str | os.PathLike[str], mapping: dict, *, pad_vocab:
     depth = _depths(path, mapping.get("depth"), parent)
     keys = [find_key(path, mapping, *names) for names in ((TARGET_KEYS, "target"), (DRAFT_KEYS, "draft"))]
     target, draft = (_three_axes(path, key, mapping[key]) for key in keys)
-    if MAP_KEY in mapping:
-        draft = scattered(path, draft, mapping[MAP_KEY], target.shape[-1])
+    check_companions(path, mapping, dict(zip(keys, (target, draft), strict=True)), tree=True)
+    if has_map(mapping):
+        draft, _ = scattered(path, draft, mapping, target.shape[-1])
+        pad_vocab = pad_vocab or draft.shape[-1] > target.shape[-1]
     if target.shape[0] != draft.shape[0]:
         raise InputError(
             f"{path}: {keys[0]} has {target.shape[0]} prefixes but {keys[1]} has {draft.shape[0]}"

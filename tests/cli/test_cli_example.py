@@ -46,6 +46,9 @@ def test_schema(example_run):
         "vocab": 49152,
         "dtype": "float16",
         "padding": None,
+        "notes": [],
+        "left_out": 0,
+        "constant_rows": [],
     }
     keys = [(r["rule"], r["marginal"], r["temperature"], r["candidates"]) for r in report["results"]]
     assert len(set(keys)) == 4

@@ -160,7 +160,7 @@ def logit_pair(*shape: int, dtype: torch.dtype = torch.float16) -> dict:
     generator = torch.Generator().manual_seed(5)
     return {
         key: torch.randn(shape, generator=generator).to(dtype) for key in ("target_logits", "draft_logits")
-    } | {"tokens": torch.arange(shape[0] + 1)}
+    } | {"tokens": torch.arange(shape[0] + 1) % shape[-1]}
 
 
 def refused(path: object, read: Callable = load_mapping, **options) -> str:

@@ -30,7 +30,9 @@ def test_reduced_vocabularies(data):
     assert np.array_equal(batch.draft[:, ids], draft)
     assert np.array_equal(batch.proposal, batch.draft)
     assert np.isfinite(batch.draft).sum() == draft.size
-    assert np.array_equal(token_map("x", offsets, len(ids), vocab), ids)
+    tokens, total, note = token_map("x", {"d2t": offsets}, len(ids), vocab)
+    assert tokens.tolist() == ids
+    assert (total, note) == (vocab, None)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +40,7 @@ def test_reduced_vocabularies(data):
     [
         ([0, 0], "has 2 offsets for 3 draft tokens"),
         ([0, 0, 5], "draft token 2 with offset 5 is outside the target's vocabulary 0..4"),
-        ([-1, 0, 0], "draft token 0 with offset -1"),
+        ([-2, 0, 0], "draft token 0 with offset -2"),
         ([2, 1, 0], "draft tokens 0 and 1 both become target token 2"),
         ([2**62, 0, 0], "draft token 0"),
         ([2**70, 0, 0], "beyond 64 bits"),

@@ -248,7 +248,7 @@ def test_few_shards_are_open_at_a_time(tmp_path, monkeypatch):
         "resispec_verify.dumps.load_mapping", lambda path: opened.append(path.name) or load_mapping(path)
     )
     dump = open_dump(folder)
-    assert len(opened) == 10 + 1  # one for each, and the first again
+    assert len(opened) == 10 + 2  # one for each, the first again, and to see what they are parts of
     opened.clear()
     dump.batch(0, 10)
     assert len(opened) <= 30
@@ -361,8 +361,11 @@ def test_targets_that_are_none(tmp_path):
     dump = open_target(saved(tmp_path / "x.pt", {"target_logits": bad}))
     with pytest.raises(InputError, match="target_logits has NaN at position 3, token 1"):
         dump.batch(0, 10)
-    odd = open_target(saved(tmp_path / "x.pt", {"target_logits": bad, "tokens": TOKENS + 9}))
+    odd = open_target(saved(tmp_path / "x.pt", {"target_logits": bad, "tokens": TOKENS + 3}))
     assert odd.next_tokens is None
+    assert "followed by token 10, and the rows of target_logits have only 6 entries" in refusal(
+        saved(tmp_path / "x.pt", {"target_logits": bad, "tokens": TOKENS + 9}), open_target
+    )
     folder = tmp_path / "mixed"
     folder.mkdir()
     saved_llamacpp(folder / "base.pt", np.zeros((1, 4, 3), np.float32), np.zeros((1, 4), int))

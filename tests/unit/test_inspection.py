@@ -185,7 +185,12 @@ def test_rows_shifted_against_tokens(tmp_path):
     assert "tokens[i+1]" in wrong["oddities"][0]["text"]
     short = look(tmp_path, likely(tokens[:-1]), tokens=held[:-1])
     assert found(short) == {("shifted", "target_logits"): (N - 1, 0)}
-    for odd in (held + V, held.float(), held[:3], "text", torch.full((N + 1,), -1)):
+    slip = held.clone()
+    slip[3] += V
+    assert found(look(tmp_path, tokens=slip)) == {
+        ("tokens-outside", key): (1, 2) for key in ("target_logits", "draft_logits")
+    }
+    for odd in (held.float(), held[:3], "text", torch.full((N + 1,), -1)):
         assert found(look(tmp_path, tokens=odd)) == {}
 
 
@@ -228,7 +233,7 @@ def test_batches_do_not_matter(tmp_path, monkeypatch):
 
 def test_reduced_vocabularies_are_not_filtered(tmp_path):
     value = {"target_logits": torch.from_numpy(rows()), "draft_logits": torch.from_numpy(rows(v=100))}
-    result = inspect_dump(saved(tmp_path / "x.pt", value | {"d2t": torch.arange(100)}))
+    result = inspect_dump(saved(tmp_path / "x.pt", value | {"d2t": torch.arange(100) // 10 * 20}))
     assert found(result) == {}
     assert "100 draft tokens are placed among 400" in result["notes"][0]
     assert {e["key"]: e["used_as"] for e in result["keys"]}["d2t"] == "draft tokens"

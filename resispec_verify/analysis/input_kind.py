@@ -1,0 +1,100 @@
+"""What the rows of a dump are, and whether a temperature or filter was applied to them already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from resispec_verify.distributions import Sampling
+from resispec_verify.dumps import FlatDump
+from resispec_verify.dumps.looks import log_probabilities, probabilities
+from resispec_verify.dumps.rows import rows_of, widened
+from resispec_verify.errors import InputError
+
+if TYPE_CHECKING:
+    from resispec_verify.analysis.over_dumps import Reading
+
+__all__ = ["input_kind", "resolved"]
+
+
+def input_kind(dump: FlatDump, kind: str | None) -> str:
+    """What the rows of the dump are.
+
+    Raises
+    ------
+    InputError
+        Nothing was said and every row of target or draft is a distribution: probabilities in a field meant
+        for logits.
+    """
+    if kind is not None:
+        return kind
+    like = [name for name, rows in (("target", dump.target), ("draft", dump.draft)) if probabilities(rows)]
+    if like:
+        remedy = "say --input probabilities" if len(like) == 2 else "save target and draft alike"
+        raise InputError(
+            f"{dump.path}: every row of {' and '.join(like)} is in [0, 1] and sums to 1: these look like "
+            f"probabilities, not logits; {remedy} (or say --input logits if they really are)"
+        )
+    return "logits"
+
+
+def resolved(dump: FlatDump, reading: Reading) -> Reading:
+    """The reading with the kind of rows, once it is certain that no temperature or filter is applied twice.
+
+    Raises
+    ------
+    InputError
+        As `input_kind`; or rows that are probabilities or their logarithms, and a temperature or filter that
+        they may have already: logits do not sum to 1 by chance.
+    """
+    kind = input_kind(dump, reading.kind)
+    applied = _to_apply(dump, reading)
+    if applied is None or reading.kind == "logits" or (reading.kind is not None and reading.samplings):
+        return replace(reading, kind=kind)
+    where = "asked for" if reading.samplings else "stated in meta"
+    if reading.kind is not None:
+        raise InputError(
+            f"{dump.path}: {applied} is stated in meta, and {reading.kind} may have it already; say "
+            "--temperature 1 if they do, or give the temperature and filters that are to be applied"
+        )
+    roles = (dump.keys[0], dump.target), (dump.keys[1], dump.draft)
+    like = [key for key, rows in roles if log_probabilities(rows)]
+    if not like:
+        return replace(reading, kind=kind)
+    only = "" if len(like) == 2 else ", unlike the other's"
+    answer = (
+        "--input log-probabilities --temperature 1 if they have it"
+        if len(like) == 2
+        else "record both alike if they have it"
+    )
+    raise InputError(
+        f"{dump.path}: every row of {' and '.join(like)} has logsumexp 0{only}: these are log-probabilities, "
+        f"and {applied}, {where}, may have been applied already; {answer}, --input logits to apply it"
+    )
+
+
+def _to_apply(dump: FlatDump, reading: Reading) -> str | None:
+    """The first temperature or filter that would do more to rows that have it already, in words.
+
+    top-k and min-p leave what they have left. top-p does not, but rows that it was applied to have holes.
+    """
+    stated = dump.sampling if isinstance(dump.sampling, tuple) else (dump.sampling or {},)
+    try:
+        given = reading.samplings or [Sampling(**one) for one in _different(stated)]
+    except InputError:
+        return None  # it is told with its position when it is used
+    for sampling in given:
+        if sampling.temperature != 1.0:
+            return f"temperature {sampling.temperature:g}"
+        if sampling.top_p not in (None, 1.0):
+            first = widened(rows_of(dump.target, 0, 1))
+            if (first == (0.0 if reading.kind == "probabilities" else -np.inf)).any():
+                return f"top-p {sampling.top_p:g}"
+    return None
+
+
+def _different(stated: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [dict(items) for items in dict.fromkeys(tuple(sorted(one.items())) for one in stated)]

@@ -1,0 +1,246 @@
+"""What lies beside logits and changes what they mean: ids of top-k values, masks, lengths, settings."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from resispec_verify.dumps.labels import neutral
+from resispec_verify.dumps.mapped import repeats
+from resispec_verify.dumps.rows import FLOATS, LazyRows, Rows
+from resispec_verify.errors import InputError
+
+__all__ = ["LENGTHS", "MASKS", "check_companions", "kept_rows", "vocabulary_part", "whole_number"]
+
+MASKS = ("attention_mask", "mask", "loss_mask", "valid_mask", "response_mask", "completion_mask")
+"""Masks by position: 1 where a row counts, 0 where it is padding."""
+LENGTHS = (
+    "lengths",
+    "length",
+    "lens",
+    "seq_lens",
+    "seq_lengths",
+    "sequence_lengths",
+    "num_tokens",
+    "n_tokens",
+)
+_SETTINGS = re.compile(
+    r"(proposal_|draft_|target_)?(temperatures?|top_k|top_p|min_p|typical_p|sampling(_params)?|logits?_bias"
+    r"|(repetition|presence|frequency)_penalty)"
+)
+_STARTS = ("vocab_start", "vocab_start_index", "vocab_offset")
+_ENDS = ("vocab_end", "vocab_end_index")
+# Integers by position or token, which a row of one position may be as long as.
+_KNOWN = {
+    "tokens", "context_tokens", "output_tokens", "next_tokens", "prefix", "prefix_len", "parent", "depth",
+    "d2t", "t2d",
+}  # fmt: skip
+_IDS = re.compile(r"(^|_)(ids?|ind|idx|indexes|indices|index|tokens?)($|_)")
+
+Path = str | os.PathLike[str]
+
+
+def check_companions(
+    path: Path, mapping: Mapping, logits: Mapping[str, Rows], *, part: bool = False, tree: bool = False
+) -> None:
+    """Refuse what lies beside logits and says that they are something else than rows of a vocabulary.
+
+    Parameters
+    ----------
+    path, mapping
+        The file, or one round, and what it holds.
+    logits : mapping
+        The rows that are used, by their keys.
+    part : bool
+        Whether the rows are known to be a part of a vocabulary.
+    tree : bool
+        Whether nodes of a tree may have a mask of ancestors.
+
+    Raises
+    ------
+    InputError
+        Token ids of the shape of logits (top-k values), temperatures and filters outside of ``meta``, masks
+        or lengths that nothing says how to read, or a place in a vocabulary that the rows do not fill.
+    """
+    others = [
+        (key, value)
+        for key, value in mapping.items()
+        if isinstance(key, str) and key not in logits and value is not None
+    ]
+    for key, value in others:
+        for name, rows in logits.items():
+            if _are_ids(key, value, rows, tree):
+                raise InputError(
+                    f"{path}: {key} has an integer for each value of {name} {list(rows.shape)}: these look "
+                    "like top-k values and their token ids, and such files are not read yet; save logits of "
+                    "the whole vocabulary [N, V]"
+                )
+        if _SETTINGS.fullmatch(key) and not neutral(key, value):
+            raise InputError(
+                f"{path}: {key} beside the logits is not read: it may be applied already, or not; state it "
+                "in meta['sampling'] if the logits are raw, or rename it if they have it"
+            )
+        if "mask" in key.lower() and not (tree and _of_nodes(value)) and (tree or key not in MASKS):
+            raise InputError(
+                f"{path}: {key} is a mask that nothing says how to read; leave the rows out that it hides, "
+                f"or save it as {MASKS[1]}: by position, 1 where a row counts"
+            )
+    for rows in logits.values():
+        _check_lengths(path, others, rows.shape[:-1])
+    place = vocabulary_part(mapping)
+    width = max((rows.shape[-1] for rows in logits.values()), default=0)
+    if place is not None and not part and place != (0, width) and place != (0, None):
+        raise InputError(
+            f"{path}: says that its rows are a part of the vocabulary, from token {place[0]} on; read it "
+            "with the other parts, as a folder, or save whole rows"
+        )
+
+
+def vocabulary_part(mapping: Mapping) -> tuple[int, int | None] | None:
+    """Return the first token of a part of a vocabulary and the one after its last, if the file says so."""
+    found = []
+    for names in (_STARTS, _ENDS):
+        meta = mapping.get("meta")
+        places = (mapping, meta if isinstance(meta, Mapping) else {})
+        stated = [whole_number(place[name]) for place in places for name in names if name in place]
+        found.append(next((value for value in stated if value is not None), None))
+    return None if found[0] is None else (found[0], found[1])
+
+
+def kept_rows(
+    path: Path, mapping: Mapping, leading: tuple[int, ...]
+) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    """Return the positions that masks leave, and what to say of it; None for all of them.
+
+    Of two masks one must lie inside the other (the tokens of an answer inside those that are no padding),
+    and it is used.
+
+    Raises
+    ------
+    InputError
+        A mask of another shape than the positions, of other values than 0 and 1, that leaves nothing, or
+        that contradicts another.
+    """
+    used: tuple[str, np.ndarray] | None = None
+    for key in (key for key in MASKS if mapping.get(key) is not None):
+        mask = _mask(path, key, mapping[key], leading)
+        if used is not None:
+            both = used[1] & mask
+            if not (np.array_equal(both, mask) or np.array_equal(both, used[1])):
+                raise InputError(
+                    f"{path}: {used[0]} and {key} contradict each other: each keeps positions that the other "
+                    "leaves out; keep one of them"
+                )
+            key = key if np.array_equal(both, mask) else used[0]
+            mask = both
+        used = (key, mask)
+    if used is None or used[1].all():
+        return None, ()
+    key, mask = used
+    if not mask.any():
+        raise InputError(f"{path}: {key} is 0 everywhere: no position is left; save 1 where a row counts")
+    kept = np.flatnonzero(mask)
+    return kept, (
+        f"{key}: {mask.size - kept.size} of {mask.size} positions are left out; positions are counted "
+        "without them",
+    )
+
+
+def _mask(path: Path, key: str, value: object, leading: tuple[int, ...]) -> np.ndarray:
+    shape = _shape(value)
+    if shape not in (leading, (math.prod(leading),)):
+        raise InputError(
+            f"{path}: {key} is {list(shape)}, and the logits have the positions {list(leading)}; save one "
+            "number a position, 1 where a row counts, or leave it out"
+        )
+    if isinstance(value, np.ndarray) and repeats(value):
+        raise InputError(f"{path}: {key} is an expanded tensor; save .contiguous()")
+    mask = _numbers(value)
+    if mask is None or not ((mask == 0) | (mask == 1)).all():
+        raise InputError(
+            f"{path}: {key} has other values than 0 and 1; save 1 where a row counts and 0 where it does not"
+        )
+    return mask.reshape(-1) == 1
+
+
+def _check_lengths(path: Path, others: Iterable[tuple[str, object]], leading: tuple[int, ...]) -> None:
+    """Refuse numbers of tokens that are fewer than there are rows: the others are padding, but which?"""
+    for key, value in others:
+        shape = _shape(value)
+        if key not in LENGTHS or not _integers(value) or math.prod(shape) > max(1, math.prod(leading)):
+            continue
+        if isinstance(value, np.ndarray) and repeats(value):
+            raise InputError(f"{path}: {key} is an expanded tensor; save .contiguous()")
+        counts, rows = _numbers(value), leading[-1] if leading else 1
+        if counts is None:
+            continue
+        by_row = len(leading) == 1 and counts.size > 1
+        if by_row and counts.shape == leading:
+            continue  # a number a position, not a number of positions
+        fewer = int(counts.sum()) < rows if by_row else bool((counts < rows).any())
+        if fewer:
+            raise InputError(
+                f"{path}: {key} says that there are fewer tokens than the {rows} rows, and not which rows "
+                f"are padding; save {MASKS[0]} {list(leading)}: 1 where a row counts"
+            )
+
+
+def _are_ids(key: str, value: object, rows: Rows, tree: bool) -> bool:
+    """Whether a value has one token id for each logit."""
+    shape = _shape(value)
+    if not shape or shape[-1] != rows.shape[-1] or math.prod(shape) != math.prod(rows.shape):
+        return False
+    if shape[-1] < 2 or key == "candidates" or (key in _KNOWN and (tree or len(shape) == 1)):
+        return False
+    return _integers(value) or (_IDS.search(key.lower()) is not None and _first(value) is not None)
+
+
+def _of_nodes(value: object) -> bool:
+    shape = _shape(value)
+    return len(shape) >= 2 and shape[-1] == shape[-2]
+
+
+def _integers(value: object) -> bool:
+    first = _first(value)
+    if isinstance(first, (np.ndarray, LazyRows)):
+        return first.dtype.kind in "iu"
+    return type(first) is int
+
+
+def _numbers(value: object) -> np.ndarray | None:
+    """The numbers of an array or of lists of one shape; None where it holds something else."""
+    try:
+        numbers = np.asarray(value)
+    except ValueError:  # lists of different lengths
+        return None
+    numbers = numbers.astype(np.float64) if numbers.dtype in FLOATS else numbers
+    return numbers if numbers.dtype.kind in "biuf" else None
+
+
+def _first(value: object) -> object:
+    while isinstance(value, (list, tuple)):
+        value = value[0] if value else None
+    return value
+
+
+def _shape(value: object) -> tuple[int, ...]:
+    """The shape of an array, or of lists that hold numbers or arrays of one shape."""
+    if isinstance(value, (np.ndarray, LazyRows)):
+        return tuple(value.shape)
+    if isinstance(value, (list, tuple)) and value:
+        shapes = {_shape(item) for item in value}
+        return (len(value), *shapes.pop()) if len(shapes) == 1 else (len(value),)
+    return (0,) if isinstance(value, (list, tuple)) else ()
+
+
+def whole_number(value: object) -> int | None:
+    """A number that is not negative, as an int, an array of one, or the text that metadata hold; or None."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size == 1:
+        return int(value.reshape(-1)[0])
+    if isinstance(value, str) and value.isdigit() and len(value) < 18:
+        return int(value)
+    return value if type(value) is int and 0 <= value < 2**62 else None
