@@ -15,6 +15,7 @@ import pickle
 import socket
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -84,6 +85,7 @@ def connect(address: str, note: Callable[[str], Any] = lambda line: None) -> Ite
         ) from None
     if address == LOCAL:
         with (
+            _no_main_script(),
             distributed.LocalCluster(
                 n_workers=os.cpu_count(),
                 threads_per_worker=1,
@@ -100,6 +102,19 @@ def connect(address: str, note: Callable[[str], Any] = lambda line: None) -> Ite
         if not client.scheduler_info()["workers"]:
             note(f"the scheduler at {address} has no workers yet; waiting for one")
         yield client
+
+
+@contextmanager
+def _no_main_script() -> Iterator[None]:
+    """Keep `multiprocessing` from running the main script again in each worker, also in one started later.
+
+    It need not have a guard, or be a file at all, and workers have no use for it.
+    """
+    main, sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _ask(distributed: Any, address: str) -> None:
