@@ -1,5 +1,6 @@
 """``python -m resispec_verify``, and the program ``resispec-verify``."""
 
+import atexit
 import os
 import signal
 import sys
@@ -15,6 +16,9 @@ def run() -> int:
 
     status = main()
     if status == INTERRUPTED:
+        # What was cut short may fail to be put away: nobody has asked about that.
+        sys.unraisablehook = lambda dropped: None
+        atexit._run_exitfuncs()
         os._exit(status)  # threads that compute on are not waited for
     return status
 

@@ -10,8 +10,10 @@ import asyncio
 import functools
 import importlib
 import logging
+import multiprocessing.resource_tracker
 import os
 import pickle
+import signal
 import socket
 import sys
 import threading
@@ -84,17 +86,7 @@ def connect(address: str, note: Callable[[str], Any] = lambda line: None) -> Ite
             "--scheduler: Dask is not installed; pip install 'resispec-verify[cluster]', or leave it out"
         ) from None
     if address == LOCAL:
-        with (
-            _no_main_script(),
-            distributed.LocalCluster(
-                n_workers=os.cpu_count(),
-                threads_per_worker=1,
-                dashboard_address="127.0.0.1:0",
-                silence_logs=logging.CRITICAL,
-                preload=[_LEAVE_INTERRUPTS],
-            ) as cluster,
-            distributed.Client(cluster) as client,
-        ):
+        with _no_main_script(), _local(distributed) as cluster, distributed.Client(cluster) as client:
             yield client
         return
     _ask(distributed, address)
@@ -102,6 +94,31 @@ def connect(address: str, note: Callable[[str], Any] = lambda line: None) -> Ite
         if not client.scheduler_info()["workers"]:
             note(f"the scheduler at {address} has no workers yet; waiting for one")
         yield client
+
+
+def _local(distributed: Any) -> Any:
+    """One process a core, none of which a terminal can interrupt: Ctrl-C is for this one, which ends them.
+
+    Signals that a thread blocks are blocked in the threads and the processes that it starts. So the thread
+    that will start the workers is itself started with interrupts blocked, and they are never open to one, not
+    even before their first line of Python.
+    """
+    multiprocessing.resource_tracker.ensure_running()  # it would unblock them on the way
+    masked = hasattr(signal, "pthread_sigmask")
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if masked else set()
+    try:
+        cluster = distributed.LocalCluster(
+            n_workers=0,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+            preload=[] if masked else [_LEAVE_INTERRUPTS],
+        )
+    finally:
+        if masked:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    cluster.scale(os.cpu_count() or 1)
+    return cluster
 
 
 @contextmanager

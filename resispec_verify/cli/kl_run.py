@@ -246,7 +246,7 @@ def compile_kernels(evaluation: Evaluation) -> None:
     """Load the compiled kernels; where they have to be compiled, which takes long, say so."""
     import numpy as np
 
-    from resispec_verify.evidence import operational_marginals
+    from resispec_verify.evidence.enumeration import operational_marginals
     from resispec_verify.kernels.jit import on_compilation
     from resispec_verify.kernels.transport import transport_limit
 
