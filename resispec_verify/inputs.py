@@ -216,7 +216,7 @@ def token_ids(name: str, value: Any, vocab: int, shape: tuple[int | None, ...], 
         Floats, another shape, or a token outside the vocabulary; the row is named.
     """
     xp = array_namespace(like)
-    if is_array_api_obj(value):
+    if _is_array(value):
         _check_place(name, value, "target", like)
     else:
         value = _plain(name, value)
@@ -254,7 +254,7 @@ def _check_shapes(found: dict[str, Any], dimensions: int | None, *, rows: int = 
 
 def _given(name: str, value: Any) -> _Given:
     """One argument as a real array, float32 or float64, of the library it came in."""
-    ready = is_array_api_obj(value)
+    ready = _is_array(value)
     if not ready or is_numpy_array(value):
         value = _plain(name, value)
         if value.dtype.kind in "fV":
@@ -297,6 +297,11 @@ def _plain(name: str, value: Any) -> np.ndarray:
     if array.dtype.kind not in "biufc" and not narrow:
         raise InputError(f"{name} is no array of numbers: {shown(value)}; give rows of probabilities")
     return array
+
+
+def _is_array(value: Any) -> bool:
+    """Of a library that the engines know, and so on a device; a list is none."""
+    return is_array_api_obj(value)
 
 
 def _number(value: Any) -> bool:

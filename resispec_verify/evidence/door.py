@@ -94,7 +94,8 @@ def path_identity(
 def transport_limit(target: Any, draft: Any, candidates: int) -> Any:
     """See `transport.transport_limit`."""
     n = whole("candidates", candidates, 0, MOST_CANDIDATES)
-    return transport.transport_limit(*laws(target=target, draft=draft).values(), n)
+    rows = laws(target=target, draft=draft)
+    return transport.transport_limit(rows["target"], rows["draft"], n)
 
 
 @_as(resispec.get_proxy)

@@ -37,7 +37,8 @@ from resispec_verify.verdict import Verdict, judge
 
 __all__ = ["Budget", "Expansion", "operational_marginals"]
 
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+R = TypeVar("R")
 # Elements of one batch of residuals (tokens x vocab): bounds the memory of an expansion.
 _BATCH_ELEMENTS = 1 << 22
 # States kept for later expansion; what falls off the end stays in the gap.
