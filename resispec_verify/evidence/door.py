@@ -57,7 +57,6 @@ def operational_marginals(
     drawn = given_proposal(proposal)
     _check_budget(budget)
     rows = laws(dimensions=2, target=target, draft=draft, drawn_from=drawn_from)
-    _check_support(chosen, drawn or chosen.proposal, n, rows)
     found = enumeration.operational_marginals(
         chosen,
         rows["target"],
@@ -116,23 +115,6 @@ def _check_budget(budget: Any) -> None:
     for name in ("most_paths", "most_states"):
         if not real(f"budget.{name}", getattr(budget, name)) >= 1:
             raise InputError(f"budget.{name} must be at least 1, got {getattr(budget, name):g}")
-
-
-def _check_support(rule: Rule, proposal: Any, candidates: int, rows: dict[str, Any]) -> None:
-    """Candidates that must differ need as many tokens to be drawn from."""
-    n = candidates if rule.most_candidates is None else min(candidates, rule.most_candidates)
-    if n < 2 or not getattr(proposal, "distinct", False):
-        return
-    name = "drawn_from" if "drawn_from" in rows else "draft"
-    law = rows[name]
-    xp = array_namespace(law)
-    sizes = to_numpy(xp.sum(xp.astype(law > 0, xp.int32), axis=-1))
-    i = int(np.argmin(sizes))
-    if n > (size := int(sizes[i])):
-        raise InputError(
-            f"rule {rule.name!r} draws {n} different candidates, but {name}, row {i}, has a probability "
-            f"above 0 on {size} of its tokens; lower candidates to {size}, or give one with more"
-        )
 
 
 def _check_placed(rule: Rule, found: Marginals) -> None:

@@ -13,7 +13,7 @@ import resispec_verify as rv
 from resispec_verify import inputs, samplers
 from resispec_verify.evidence import enumeration
 from resispec_verify.evidence.paths import path_marginal
-from resispec_verify.rules import Block, Iid, Sequoia
+from resispec_verify.rules import Block, Iid
 from resispec_verify.testing import assert_draft_as_declared, assert_lossless
 
 P, Q = [[0.5, 0.3, 0.2]], [[0.2, 0.3, 0.5]]
@@ -185,13 +185,6 @@ def test_what_is_no_count(count):
 def test_counts_of_numpy_and_none_at_all():
     assert rv.operational_marginals(rv.SpecInfer(), P, Q, np.int32(2)).acceptance.shape == (1, 2)
     np.testing.assert_allclose(rv.operational_marginals(rv.SpecInfer(), P, Q, 0).placed, P, rtol=0, atol=EPS)
-
-
-def test_more_different_candidates_than_there_are():
-    refused(
-        lambda: rv.operational_marginals(Sequoia(), [[0.5, 0.5, 0.0]], [[0.5, 0.5, 0.0]], 3),
-        "rule 'sequoia' draws 3 different candidates", "draft, row 0", "lower candidates to 2",
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
