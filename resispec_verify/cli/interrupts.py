@@ -9,6 +9,7 @@ again at the next `check`, which the progress of every command calls.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -94,4 +95,6 @@ def remark(note: Callable[[], str]) -> None:
 
 def at_the_end(number: int, frame: FrameType | None) -> None:
     """The handler of a process whose work is done, or not begun: no traceback."""
+    with contextlib.suppress(OSError):
+        os.write(2, b"resispec-verify: interrupted\n")
     os._exit(INTERRUPTED)

@@ -113,8 +113,8 @@ def _check_budget(budget: Any) -> None:
     if not 0 <= real("budget.gap", budget.gap) <= 1:
         raise InputError(f"budget.gap must be in [0, 1], got {budget.gap:g}")
     for name in ("most_paths", "most_states"):
-        if not real(f"budget.{name}", getattr(budget, name)) >= 1:
-            raise InputError(f"budget.{name} must be at least 1, got {getattr(budget, name):g}")
+        if not real(f"budget.{name}", getattr(budget, name)) >= 0:
+            raise InputError(f"budget.{name} must be at least 0, got {getattr(budget, name):g}")
 
 
 def _check_placed(rule: Rule, found: Marginals) -> None:

@@ -194,7 +194,7 @@ def test_counts_of_numpy_and_none_at_all():
         ({"proposal": Iid}, ("proposal must be a value", "the class Iid")),
         ({"budget": 0.1}, ("budget must be a Budget", "0.1")),
         ({"budget": rv.Budget(gap=float("nan"))}, ("budget.gap must be in [0, 1]",)),
-        ({"budget": rv.Budget(most_states=float("nan"))}, ("budget.most_states must be at least 1",)),
+        ({"budget": rv.Budget(most_states=float("nan"))}, ("budget.most_states must be at least 0",)),
         ({"drawn_from": [[0.5, 0.5]]}, ("drawn_from has (1, 2)",)),
         ({"drawn_from": [[0.5, 0.5, 0.5]]}, ("drawn_from, row 0: probabilities sum to 1.5",)),
     ],
