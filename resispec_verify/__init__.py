@@ -24,7 +24,7 @@ _HOME = {
     "Speculative": "rules",
     "State": "rules",
     "Verdict": "verdict",
-    "get_proxy": "rules",
+    "get_proxy": "evidence",
     "make_rule": "rules",
     "open_dump": "dumps",
     "open_rounds": "dumps",
@@ -33,8 +33,8 @@ _HOME = {
     "operational_marginals": "evidence",
     "pair_from_logits": "distributions",
     "pair_from_probabilities": "distributions",
-    "path_identity": "evidence.path_identity",
-    "transport_limit": "kernels.transport",
+    "path_identity": "evidence",
+    "transport_limit": "evidence",
 }
 
 __all__ = ["__version__", *_HOME]

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace
 
+from resispec_verify import inputs
+from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
+from resispec_verify.inputs import SUM_TOLERANCE, real, whole
 from resispec_verify.kernels.probabilities import filter_logits, softmax, temper
 
 __all__ = ["Pair", "Sampling", "pair_from_logits", "pair_from_probabilities"]
 
-# Hand-given probabilities may miss 1 by this much; they are never renormalised.
-SUM_TOLERANCE = 1e-9
 # Rows logged in float16 or bfloat16 cannot sum to 1 any better than this.
 LOGGED_SUM_TOLERANCE = 1e-3
 
@@ -44,17 +46,31 @@ class Sampling:
     min_p: float | None = None
 
     def __post_init__(self) -> None:
+        for name in ("temperature", "top_p", "min_p"):
+            if getattr(self, name) is not None or name == "temperature":
+                real(name.replace("_", "-"), getattr(self, name))
+        if self.top_k is not None:
+            whole("top-k", self.top_k, 1)
         if not (np.isfinite(self.temperature) and self.temperature >= 0):
             raise InputError(f"temperature must be a finite number >= 0, got {self.temperature:g}")
-        if self.top_k is not None and self.top_k < 1:
-            raise InputError(f"top-k must be at least 1, got {self.top_k}")
         if self.top_p is not None and not 0.0 < self.top_p <= 1.0:
             raise InputError(f"top-p must be in (0, 1], got {self.top_p:g}")
         if self.min_p is not None and not 0.0 <= self.min_p <= 1.0:
             raise InputError(f"min-p must be in [0, 1], got {self.min_p:g}")
 
     def probabilities(self, logits: Any, *, dtype: Any) -> Any:
-        """Probabilities ``(..., V)`` of logits ``(..., V)`` in the working precision ``dtype``."""
+        """Probabilities ``(..., V)`` of logits ``(..., V)`` in the working precision ``dtype``.
+
+        Raises
+        ------
+        InputError
+            NaN, +inf or only -inf in a row, or something that is no array of numbers.
+        """
+        rows = inputs.logits(logits=logits)["logits"]
+        return self.law_of(rows, dtype=_working(rows, dtype))
+
+    def law_of(self, logits: Any, *, dtype: Any) -> Any:
+        """`probabilities` of logits that are known to be right."""
         tempered = temper(logits, self.temperature, dtype=dtype)
         return softmax(filter_logits(tempered, top_k=self.top_k, top_p=self.top_p, min_p=self.min_p))
 
@@ -99,18 +115,59 @@ def pair_from_logits(
 
     Parameters
     ----------
+    target, draft : array (..., V)
+        Any floating type; -inf where a token is impossible.
+    dtype : dtype
+        Working precision, float32 or float64 of the arrays' library.
     proposal : array (..., V), optional
         Logits of the true proposal where it is another model's output.
     proposal_sampling : Sampling, optional
         How candidates are really drawn, where that differs from ``sampling``.
+
+    Raises
+    ------
+    InputError
+        Shapes, libraries or devices that differ; NaN, +inf or only -inf in a row.
     """
+    for name, value in (("sampling", sampling), ("proposal_sampling", proposal_sampling)):
+        if not isinstance(value, Sampling) and (value is not None or name == "sampling"):
+            raise InputError(f"{name} must be a Sampling, such as Sampling(0.7); got {inputs.shown(value)}")
+    rows = inputs.logits(target=target, draft=draft, proposal=proposal)
+    return make_pair(
+        rows["target"],
+        rows["draft"],
+        sampling=sampling,
+        dtype=_working(rows["target"], dtype),
+        proposal=rows.get("proposal"),
+        proposal_sampling=proposal_sampling,
+    )
+
+
+def make_pair(
+    target: Any,
+    draft: Any,
+    *,
+    sampling: Sampling,
+    dtype: Any,
+    proposal: Any = None,
+    proposal_sampling: Sampling | None = None,
+) -> Pair:
+    """`pair_from_logits` of logits that are known to be right: what a dump's reader has looked at."""
     drawn = None
     if proposal is not None or (proposal_sampling is not None and proposal_sampling != sampling):
-        drawn = (proposal_sampling or sampling).probabilities(
-            draft if proposal is None else proposal, dtype=dtype
-        )
-    return Pair(
-        sampling.probabilities(target, dtype=dtype), sampling.probabilities(draft, dtype=dtype), drawn
+        drawn = (proposal_sampling or sampling).law_of(draft if proposal is None else proposal, dtype=dtype)
+    return Pair(sampling.law_of(target, dtype=dtype), sampling.law_of(draft, dtype=dtype), drawn)
+
+
+def _working(rows: Any, dtype: Any) -> Any:
+    """The working precision: a floating type of the library of the rows, or its name."""
+    xp = array_namespace(rows)
+    for name in ("float64", "float32"):
+        if dtype == getattr(xp, name) or (isinstance(dtype, str) and dtype == name):
+            return getattr(xp, name)
+    raise InputError(
+        f"dtype must be float64 or float32 of the library of the logits ({xp.__name__}), got "
+        f"{inputs.shown(dtype)}"
     )
 
 
@@ -123,10 +180,9 @@ def pair_from_probabilities(target: Any, draft: Any, proposal: Any = None) -> Pa
         Lengths that differ, an empty vocabulary, a value that is negative or not finite, or a row whose sum
         is further than 1e-9 from 1.
     """
-    target, draft = np.asarray(target, np.float64), np.asarray(draft, np.float64)
-    rows = {"target": target, "draft": draft}
-    if proposal is not None:
-        rows["proposal"] = proposal = np.asarray(proposal, np.float64)
+    given = inputs.arrays(target=target, draft=draft, proposal=proposal)
+    rows = {name: to_numpy(row).astype(np.float64, copy=False) for name, row in given.items()}
+    target, draft, proposal = rows["target"], rows["draft"], rows.get("proposal")
     for name, row in rows.items():
         if row.shape != target.shape:
             raise InputError(f"target has shape {target.shape} but {name} has {row.shape}; they must match")

@@ -7,18 +7,25 @@ numbers, so that the caller owns all randomness.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
+from resispec_verify.errors import InputError
+from resispec_verify.inputs import arrays, laws, token_ids
 from resispec_verify.kernels.layouts import best_layout, places, race_law
 from resispec_verify.kernels.probabilities import at
 from resispec_verify.kernels.residuals import accept_ratio, standard_residual
 from resispec_verify.kernels.sequential import levels
 
 __all__ = ["Verified", "verify_optimal_joint", "verify_optimal_sequential", "verify_specinfer"]
+
+
+Sampler = Callable[[Any, Any, Any, Any], "Verified"]
 
 
 class Verified(NamedTuple):
@@ -36,6 +43,34 @@ class Verified(NamedTuple):
     accepted: Any
 
 
+def _checked(more: int) -> Callable[[Sampler], Sampler]:
+    """Check what a sampler is handed; ``more``: how many uniforms it needs besides one a candidate."""
+
+    def decorate(sampler: Sampler) -> Sampler:
+        @functools.wraps(sampler)
+        def verify(target: Any, draft: Any, candidates: Any, uniforms: Any) -> Verified:
+            rows = laws(dimensions=2, target=target, draft=draft)
+            target, draft = rows["target"], rows["draft"]
+            count, vocab = target.shape
+            candidates = token_ids("candidates", candidates, vocab, (count, None), target)
+            uniforms = arrays(target=target, uniforms=uniforms)["uniforms"]
+            wanted = (count, candidates.shape[1] + more)
+            if tuple(uniforms.shape) != wanted:
+                raise InputError(
+                    f"uniforms must have shape {wanted}, one a candidate and {more} more in each row; "
+                    f"got {tuple(uniforms.shape)}"
+                )
+            xp = array_namespace(uniforms)
+            if not bool(xp.all((uniforms >= 0) & (uniforms < 1))):
+                raise InputError("uniforms must lie in [0, 1): draw them with rng.random")
+            return sampler(target, draft, candidates, uniforms)
+
+        return verify
+
+    return decorate
+
+
+@_checked(1)
 def verify_optimal_sequential(target: Any, draft: Any, candidates: Any, uniforms: Any) -> Verified:
     """Optimal sequential verification of n candidates a row; exact, and the most accepting such rule.
 
@@ -50,6 +85,12 @@ def verify_optimal_sequential(target: Any, draft: Any, candidates: Any, uniforms
     Returns
     -------
     Verified
+
+    Raises
+    ------
+    InputError
+        Rows that are no probabilities, a token outside the vocabulary, uniforms outside [0, 1), shapes that
+        do not fit.
     """
     xp = array_namespace(target, draft, candidates, uniforms)
     n = candidates.shape[-1]
@@ -63,6 +104,7 @@ def verify_optimal_sequential(target: Any, draft: Any, candidates: Any, uniforms
     return _emit(uniforms[:, :n] * weight * q < mass, candidates, rest, target, uniforms[:, n])
 
 
+@_checked(2)
 def verify_optimal_joint(target: Any, draft: Any, candidates: Any, uniforms: Any) -> Verified:
     """Optimal joint verification of n candidates a row; exact, and the most accepting exact rule there is.
 
@@ -97,6 +139,7 @@ def verify_optimal_joint(target: Any, draft: Any, candidates: Any, uniforms: Any
     return _emit(accept, candidates, xp.clip(target - m, 0.0, None), target, uniforms[:, n + 1])
 
 
+@_checked(1)
 def verify_specinfer(target: Any, draft: Any, candidates: Any, uniforms: Any) -> Verified:
     """SpecInfer's multi-step verification, for comparison; arguments as `verify_optimal_sequential`."""
     xp = array_namespace(target, draft, candidates, uniforms)

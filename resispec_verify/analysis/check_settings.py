@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from resispec_verify.errors import InputError
+from resispec_verify.inputs import real, whole
 
 __all__ = ["DRAWS", "STYLES", "CheckResult", "CheckSettings"]
 
@@ -75,18 +76,17 @@ class CheckSettings:
             self._check_rule()
         if self.ragged and self.style != "block":
             raise InputError("ragged paths are for the style block")
+        for name in ("draws", "candidates", "seed"):
+            whole(name, getattr(self, name), 0 if name == "seed" else 1)
+        for name in ("alpha", "power", "seconds", "call_seconds"):
+            real(name, getattr(self, name))
         if not 0 < self.alpha < 1:
             raise InputError(f"alpha must be between 0 and 1, got {self.alpha:g}")
         if not 0 < self.power < 1:
             raise InputError(f"power must be between 0 and 1, got {self.power:g}")
-        for name in ("draws", "candidates"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("seconds", "call_seconds"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be positive, got {getattr(self, name):g}")
-        if self.seed < 0:
-            raise InputError(f"seed must not be negative, got {self.seed}")
         if any(rows < 1 for rows in self.batches):
             raise InputError(f"batches must be at least 1, got {self.batches}")
 

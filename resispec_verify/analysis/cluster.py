@@ -10,11 +10,14 @@ import asyncio
 import functools
 import importlib
 import logging
+import multiprocessing.resource_tracker
 import os
 import pickle
+import signal
 import socket
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -86,16 +89,7 @@ def connect(address: str, note: Callable[[str], Any] = lambda line: None) -> Ite
             "--scheduler: Dask is not installed; pip install 'resispec-verify[cluster]', or leave it out"
         ) from None
     if address == LOCAL:
-        with (
-            distributed.LocalCluster(
-                n_workers=os.cpu_count(),
-                threads_per_worker=1,
-                dashboard_address="127.0.0.1:0",
-                silence_logs=logging.CRITICAL,
-                preload=[_LEAVE_INTERRUPTS],
-            ) as cluster,
-            distributed.Client(cluster) as client,
-        ):
+        with _no_main_script(), _local(distributed) as cluster, distributed.Client(cluster) as client:
             yield client
         return
     _ask(distributed, address)
@@ -103,6 +97,44 @@ def connect(address: str, note: Callable[[str], Any] = lambda line: None) -> Ite
         if not client.scheduler_info()["workers"]:
             note(f"the scheduler at {address} has no workers yet; waiting for one")
         yield client
+
+
+def _local(distributed: Any) -> Any:
+    """One process a core, none of which a terminal can interrupt: Ctrl-C is for this one, which ends them.
+
+    Signals that a thread blocks are blocked in the threads and the processes that it starts. So the thread
+    that will start the workers is itself started with interrupts blocked, and they are never open to one, not
+    even before their first line of Python.
+    """
+    multiprocessing.resource_tracker.ensure_running()  # it would unblock them on the way
+    masked = hasattr(signal, "pthread_sigmask")
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if masked else set()
+    try:
+        cluster = distributed.LocalCluster(
+            n_workers=0,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+            preload=[] if masked else [_LEAVE_INTERRUPTS],
+        )
+    finally:
+        if masked:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    cluster.scale(os.cpu_count() or 1)
+    return cluster
+
+
+@contextmanager
+def _no_main_script() -> Iterator[None]:
+    """Keep `multiprocessing` from running the main script again in each worker, also in one started later.
+
+    It need not have a guard, or be a file at all, and workers have no use for it.
+    """
+    main, sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _ask(distributed: Any, address: str) -> None:

@@ -17,9 +17,7 @@ R)_+ = L1 / 2``; if it also sums its own paths, acceptance and L1 come from ther
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +29,7 @@ from resispec_verify.analysis.drift_summary import DriftRow, Profile, divide
 from resispec_verify.analysis.marginals import label
 from resispec_verify.distributions import Pair
 from resispec_verify.errors import InputError
-from resispec_verify.evidence.enumeration import Budget, Expansion, operational_marginals
+from resispec_verify.evidence.enumeration import Budget, Expansion, in_threads, operational_marginals
 from resispec_verify.evidence.marginal import estimated_acceptance, summation_error
 from resispec_verify.kernels.divergences import distances
 from resispec_verify.kernels.ratio_order import ratio_order
@@ -135,8 +133,7 @@ def _profiles(rule: Rule, pair: Pair, n: int, top_k: int, budget: Budget) -> lis
             profile = _Walk(rule, p, q, n, s, rule.proposal, budget, declared, top_k).profile()
             return _summed(profile, rule, p, q, n, budget) if pair.proposal is None else profile
 
-        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-            found = list(pool.map(position, range(len(pair.target))))
+        found = in_threads(position, range(len(pair.target)))
     return _totals(found, rule, pair, n, budget)
 
 

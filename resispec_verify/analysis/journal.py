@@ -7,6 +7,7 @@ most one half-written line, the last, which is dropped.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -110,12 +111,16 @@ class Journal:
             self._write(first)
 
     def _write(self, line: bytes) -> None:
-        while line:
-            try:
+        """Write a line to the disk, as a whole or not at all."""
+        before = os.fstat(self._file).st_size
+        try:
+            while line:
                 line = line[os.write(self._file, line) :]
-            except OSError as error:
-                raise OSError(error.errno, error.strerror, str(self.path)) from None
-        os.fsync(self._file)
+            os.fsync(self._file)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, before)
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
 
 
 def _line(value: Mapping[str, Any]) -> bytes:

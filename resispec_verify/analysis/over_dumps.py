@@ -21,7 +21,7 @@ from resispec_verify.distributions import (
     Pair,
     Sampling,
     check_probabilities,
-    pair_from_logits,
+    make_pair,
 )
 from resispec_verify.dumps import Batch, FlatDump
 from resispec_verify.errors import InputError
@@ -378,7 +378,7 @@ def _from_probabilities(dump: FlatDump, batch: Batch, kind: str, first: int) -> 
 
 def _pair(batch: Batch, sampling: Sampling, reading: Reading, backend: Backend) -> Pair:
     target, draft, proposal = (None if v is None else backend.asarray(v) for v in batch)
-    return pair_from_logits(
+    return make_pair(
         target,
         draft,
         sampling=sampling,

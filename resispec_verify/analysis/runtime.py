@@ -17,7 +17,7 @@ from array_api_compat import array_namespace
 
 from resispec_verify.analysis.marginals import label
 from resispec_verify.backends import Backend
-from resispec_verify.distributions import Sampling, pair_from_logits
+from resispec_verify.distributions import Sampling, make_pair
 from resispec_verify.kernels.residuals import normalize
 from resispec_verify.rules import ResiSpec, SpecInfer
 
@@ -129,7 +129,7 @@ def time_steps(
     sampling = Sampling(temperature)
 
     def softmax() -> Any:
-        return pair_from_logits(*rows, sampling=sampling, dtype=dtype)
+        return make_pair(*rows, sampling=sampling, dtype=dtype)
 
     pair = softmax()
     p, q = pair.target[0, :], pair.draft[0, :]

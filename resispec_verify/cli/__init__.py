@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -70,30 +69,49 @@ def _usage(error: Exception, tokens: list[str]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    import cyclopts
-
+    from resispec_verify.cli.interrupts import INTERRUPTED, Interrupts
+    from resispec_verify.cli.output import unwritten
     from resispec_verify.cli.parameters import utf8_or_escaped
 
     utf8_or_escaped()
     tokens = list(sys.argv[1:] if arguments is None else arguments)
-    try:
-        status = _app()(tokens, exit_on_error=False, print_error=False, result_action="return_value")
-        sys.stdout.flush()
-    except InputError as error:
+    with Interrupts() as interrupts:
+        error: BaseException | None = None
+        status: Any = 0
+        unwritten()  # of an earlier call
+        try:
+            status = _app()(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+            sys.stdout.flush()
+        except BaseException as raised:
+            error = raised
+        if interrupts.ends(error):
+            with contextlib.suppress(OSError):
+                print(f"{PROGRAM}: interrupted{interrupts.note()}", file=sys.stderr)
+            return INTERRUPTED
+        if error is not None:
+            status = _failed(error, tokens)
+        for line in unwritten():
+            status = _fail(line)
+        return status if isinstance(status, int) else 0
+
+
+def _failed(error: BaseException, tokens: list[str]) -> int:
+    """What a user should know about an error as one line; the exit status. Others are raised."""
+    import cyclopts
+
+    from resispec_verify.cli.output import abandon_stdout
+
+    if isinstance(error, InputError):
         return _fail(str(error))
-    except cyclopts.CycloptsError as error:
+    if isinstance(error, cyclopts.CycloptsError):
         # A converter's own message is wrapped; it is the better one.
         inner = error.__cause__ if isinstance(error.__cause__, InputError) else None
         return _fail(str(inner) if inner else _usage(error, tokens))
-    except KeyboardInterrupt:
-        print(f"{PROGRAM}: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader of our output went away, `| head` say; nothing is wrong
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(error, OSError):
+        raise error
+    abandon_stdout()
+    if isinstance(error, BrokenPipeError):  # the reader of our output went away, `| head` say
         return 0
-    except OSError as error:  # a full disk, say: what was asked for could not be written
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        where = f"{error.filename}: " if error.filename else ""
-        return _fail(f"{where}{error.strerror or error}; make room or choose another place")
-    return status if isinstance(status, int) else 0
+    # What has no name is a standard stream: a full disk behind `> FILE`, say.
+    where = error.filename or "standard output"
+    return _fail(f"cannot write {where}: {error.strerror or error}; make room or choose another place")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["check"]
 
 PROGRAM = "resispec-verify"
+# Of a dump, unless --positions says which.
+FIRST_POSITIONS = 4
 COLOURS = {"rejected": "bold red", "error": "bold red", "not-rejected": "yellow"}
 
 
@@ -78,7 +80,7 @@ def check(
     logits
         Also the positions of these dumps.
     positions
-        Range A:B of positions of a dump, 0-based, B excluded (0:4).
+        Range A:B of positions of a dump, 0-based, B excluded. Default: the first four.
     temperature
         For --logits: sampling temperature.
     alpha
@@ -103,7 +105,7 @@ def check(
     from resispec_verify.analysis.check_settings import DRAWS, CheckSettings
     from resispec_verify.cli.check_apart import Job, run_apart
 
-    check_writable(json, inputs=files_read(logits or []))
+    check_writable(json=json, inputs=files_read(logits or []))
     settings = CheckSettings(
         style=style, candidates=candidates, proposal=proposal, ragged=ragged, alpha=alpha, power=power,
         draws=DRAWS if draws is None else draws, seconds=seconds, call_seconds=call_seconds,
@@ -149,10 +151,12 @@ def _inputs(
         found.append(Input("by hand", pair.target, pair.draft))
     if not logits:
         return found or None
-    return [*(found or battery()), *_of_dumps(logits, positions or "0:4", temperature)]
+    return [*(found or battery()), *_of_dumps(logits, positions, temperature)]
 
 
-def _of_dumps(paths: list[Any], positions: str, temperature: float | None) -> list[Any]:
+def _of_dumps(paths: list[Any], positions: str | None, temperature: float | None) -> list[Any]:
+    from dataclasses import replace
+
     import numpy as np
 
     from resispec_verify.analysis.check_battery import Input
@@ -169,6 +173,8 @@ def _of_dumps(paths: list[Any], positions: str, temperature: float | None) -> li
     found = []
     for path in paths:
         dump = open_dump(path)
+        if positions is None:
+            reading = replace(reading, stop=min(FIRST_POSITIONS, dump.positions))
         share = min(1.0, 64 / dump.vocab)
         for members in pairs_of(dump, reading, backend=get_backend("numpy"), clock=Clock()):
             laws = (np.asarray(members.pair.target), np.asarray(members.pair.draft))

@@ -1,16 +1,19 @@
 """A check in a process of its own: a sampler may end, crash or block it, or write to its standard output.
 
 The child loads the sampler and runs the check; the parent waits and reports. Only what comes through the pipe
-between them counts, so that no way in which the child ends looks like success.
+between them counts, so that no way in which the child ends looks like success. It is a plain process and not
+one of `multiprocessing`, which would run the parent's main script again: `main` may be called from a script
+without a guard, from a notebook, or from a script on standard input.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import multiprocessing
 import os
+import pickle
+import queue
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -20,12 +23,18 @@ from typing import Any
 from resispec_verify.analysis.check_settings import CheckResult, CheckSettings
 from resispec_verify.errors import InputError
 
-__all__ = ["Job", "run_apart"]
+__all__ = ["INSIDE", "Job", "StartedInside", "run_apart"]
 
-# Seconds between signs of life of the child, and how long they may fail to come on a machine that is busy.
-_BEAT, _GRACE = 0.5, 10.0
+#: Set in the environment of the child: a check that a sampler's own module starts would never end.
+INSIDE = "RESISPEC_VERIFY_CHECK"
+# How long signs of life of the child may fail to come on a machine that is busy, and how often to look.
+_GRACE, _LOOK = 10.0, 0.1
 # A module may import a whole engine.
 _LEAST_LOADING = 60.0
+
+
+class StartedInside(BaseException):
+    """The module that is loaded for a check starts one itself: it has been loaded far enough."""
 
 
 @dataclass(frozen=True)
@@ -55,39 +64,77 @@ def run_apart(job: Job) -> CheckResult:
     ------
     InputError
         The sampler cannot be loaded, or settings do not fit.
+    StartedInside
+        This is such a child.
     """
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(theirs, job), name="resispec-verify check")
-    process.start()
-    theirs.close()
+    if os.environ.get(INSIDE):
+        raise StartedInside("it starts a check itself; put that under if __name__ == '__main__':")
+    process = _started(job)
+    answers: queue.Queue[tuple[str, Any]] = queue.Queue()
+    reader = threading.Thread(target=_read, args=(process.stdout, answers), daemon=True)
+    reader.start()
     try:
-        return _result(ours, process, job)
+        return _result(answers, process, job)
     finally:
         with contextlib.suppress(OSError, AttributeError):
-            os.killpg(process.pid or 0, signal.SIGKILL) if process.pid else None
+            os.killpg(process.pid, signal.SIGKILL)
         process.kill()
-        process.join()
-        ours.close()
+        process.wait()
+        reader.join(1.0)  # at once, unless what the sampler started got away and holds the pipe
 
 
-def _result(pipe: Any, process: Any, job: Job) -> CheckResult:
+def _started(job: Job) -> subprocess.Popen[bytes]:
+    """The child, with its job on the way."""
+    where = [str(path) for path in sys.path]
+    code = f"import sys; sys.path[:] = {where!r}; from resispec_verify.cli.check_child import run; run()"
+    try:
+        process = subprocess.Popen(
+            [sys.executable or "python", *_flags(), "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # So that all that is started there can be ended together, and no terminal interrupts it.
+            start_new_session=True,
+            env={**os.environ, INSIDE: "1"},
+        )
+    except OSError as error:
+        raise InputError(f"a process for the sampler cannot be started: {error}") from None
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError), process.stdin as stdin:  # how it ended is told otherwise
+        pickle.dump(job, stdin)
+    return process
+
+
+def _flags() -> list[str]:
+    """The interpreter's options that a child of it should have too, warnings among them."""
+    return getattr(subprocess, "_args_from_interpreter_flags", list)()
+
+
+def _read(pipe: Any, answers: queue.Queue[tuple[str, Any]]) -> None:
+    """Hand on what the child says, until it says no more."""
+    with contextlib.suppress(Exception), pipe:  # half a message, say: its end is told by its process
+        while True:
+            answers.put(pickle.load(pipe))
+
+
+def _result(answers: queue.Queue[tuple[str, Any]], process: subprocess.Popen[bytes], job: Job) -> CheckResult:
     """What the child answers, or why it does not."""
     limit = job.settings.call_seconds
     heard, began, loaded = None, None, False
     while True:
-        ended = process.exitcode
-        if pipe.poll(0.0 if ended is not None else _BEAT / 5):
-            with contextlib.suppress(EOFError, OSError):
-                kind, value = pipe.recv()
-                heard = time.monotonic()
-                began = began or heard
-                if kind == "bad input":
-                    raise InputError(value)
-                if kind == "result":
-                    return value
-                loaded = loaded or kind == "loaded"
-                continue
+        ended = process.poll()
+        try:
+            kind, value = answers.get(timeout=_LOOK)
+        except queue.Empty:
+            pass
+        else:
+            heard = time.monotonic()
+            began = began or heard
+            if kind == "bad input":
+                raise InputError(value)
+            if kind == "result":
+                return value
+            loaded = loaded or kind == "loaded"
+            continue
         if ended is not None:
             return _failed(job, loaded, f"ended its process ({_status(ended)})")
         now = time.monotonic()
@@ -113,49 +160,3 @@ def _status(code: int) -> str:
         return signal.Signals(-code).name
     except ValueError:
         return f"signal {-code}"
-
-
-def _child(pipe: Any, job: Job) -> None:
-    with contextlib.suppress(OSError, AttributeError):
-        os.setsid()  # so that all that is started from here can be ended together
-    with contextlib.suppress(OSError):
-        os.dup2(2, 1)  # code in C writes to file descriptor 1, where the report may have to go
-    lock = threading.Lock()
-
-    def send(kind: str, value: Any = None) -> None:
-        with lock:
-            pipe.send((kind, value))
-
-    def beat() -> None:
-        try:
-            while True:
-                send("alive")
-                time.sleep(_BEAT)
-        except OSError:
-            os._exit(1)  # the parent is gone
-
-    threading.Thread(target=beat, daemon=True, name="resispec-verify signs of life").start()
-    try:
-        answer: tuple[str, Any] = "result", _checked(job, send)
-    except InputError as error:
-        answer = "bad input", str(error)
-    except KeyboardInterrupt:  # no terminal reaches this process
-        answer = "bad input", f"{job.sampler}: the module fails: KeyboardInterrupt"
-    sys.stderr.flush()
-    with contextlib.suppress(OSError):  # it closed the pipe
-        send(*answer)
-    threading.Event().wait()  # to be ended by the parent, whatever threads the sampler left
-
-
-def _checked(job: Job, send: Any) -> CheckResult:
-    from resispec_verify.analysis.check import check_sampler
-    from resispec_verify.cli.user_samplers import load_sampler
-
-    settings = job.settings
-    if job.rule is not None:
-        from resispec_verify.cli.user_rules import choose_rules
-
-        settings = dataclasses.replace(settings, rule=choose_rules([job.rule], settings.candidates)[0])
-    sampler = load_sampler(job.sampler, settings.style)
-    send("loaded")
-    return check_sampler(sampler, settings, inputs=job.inputs)

@@ -70,7 +70,7 @@ def compare(
     from resispec_verify.analysis.compare import compare_dumps
     from resispec_verify.analysis.compare_summary import compare_report, comparison_records
 
-    check_writable(json, csv, inputs=files_read([a, b]))
+    check_writable(json=json, csv=csv, inputs=files_read([a, b]))
     if max_tv is not None and not 0 <= max_tv <= 1:
         raise InputError(f"--max-tv must be in [0, 1], got {max_tv:g}")
     if tail < 0:

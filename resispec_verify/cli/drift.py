@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from resispec_verify.cli.kl_settings import check_plot, make_reading, pair_by_hand, refuse_by_hand
+from resispec_verify.cli.kl_settings import make_reading, pair_by_hand, refuse_by_hand
 from resispec_verify.cli.output import (
     check_writable,
     files_read,
@@ -15,6 +15,7 @@ from resispec_verify.cli.output import (
     progress,
     table_console,
     write_csv,
+    write_figure,
     write_json,
 )
 from resispec_verify.cli.parameters import Count, File, Files, Flag, Names, Number, Numbers, Text
@@ -109,8 +110,7 @@ def drift(
     plot
         Write a plot here (.png, .svg or .pdf).
     """
-    check_writable(json, csv, plot, inputs=files_read(logits or []))
-    check_plot(plot)
+    check_writable(json=json, csv=csv, plot=plot, inputs=files_read(logits or []))
     reading = make_reading(
         temperature, (top_k, top_p, min_p), (proposal_temperature, proposal_top_k, proposal_top_p),
         input, "float64", positions, batch,
@@ -138,8 +138,7 @@ def drift(
         results = [result for row in rows.values() for result in row.results()]
         write_json(json, {"schema": 1, "command": "drift", "results": results})
         write_csv(csv, drift_records(rows.values()))
-        if plot is not None:
-            _plot(list(rows.values()), plot)
+        write_figure(plot, lambda: _figure(list(rows.values())))
         _print(list(rows.values()), table_console(json, csv))
     for failure in failures:
         print(f"resispec-verify: error: {failure}", file=sys.stderr)
@@ -243,15 +242,10 @@ def drift_of(
     return rows
 
 
-def _plot(rows: list[DriftRow], path: Path) -> None:
-    import io
-
-    from resispec_verify.cli.output import write_bytes
+def _figure(rows: list[DriftRow]) -> Any:
     from resispec_verify.plots.drift import plot_drift
 
-    data = io.BytesIO()
-    plot_drift(rows).savefig(data, format=path.suffix[1:].lower(), dpi=150)
-    write_bytes(path, data.getvalue())
+    return plot_drift(rows)
 
 
 def _print(rows: list[DriftRow], console: Any) -> None:

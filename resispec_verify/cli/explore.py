@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from resispec_verify.cli.kl_settings import (
     MOST_CANDIDATES,
-    check_plot,
     make_reading,
     pair_by_hand,
     refuse_without,
@@ -20,6 +19,7 @@ from resispec_verify.cli.output import (
     print_lines,
     table_console,
     write_csv,
+    write_figure,
     write_json,
 )
 from resispec_verify.cli.parameters import Count, File, Files, Flag, Number, Numbers, Text
@@ -89,8 +89,7 @@ def explore(
     plot
         Write a plot here (.png, .svg or .pdf).
     """
-    check_writable(json, csv, plot, inputs=files_read(logits or []))
-    check_plot(plot)
+    check_writable(json=json, csv=csv, plot=plot, inputs=files_read(logits or []))
     wanted = _wanted(at)
     sources = [logits is not None, target is not None or draft is not None, random is not None]
     if sum(sources) != 1:
@@ -130,8 +129,7 @@ def explore(
     write_json(json, {"schema": 1, "command": "explore", "results": [{**facts, **found.result()}]})
     if csv is not None:
         write_csv(csv, _records(found))
-    if plot is not None:
-        _plot(found, title, plot)
+    write_figure(plot, lambda: _figure(found, title))
     _print(found, wanted, title, table_console(json, csv))
     return 0
 
@@ -260,15 +258,10 @@ def _records(found: Exploration) -> list[dict[str, Any]]:
     ]
 
 
-def _plot(found: Exploration, title: str, path: Path) -> None:
-    import io
-
-    from resispec_verify.cli.output import write_bytes
+def _figure(found: Exploration, title: str) -> Any:
     from resispec_verify.plots.shaping import plot_exploration
 
-    data = io.BytesIO()
-    plot_exploration(found, title).savefig(data, format=path.suffix[1:].lower(), dpi=150)
-    write_bytes(path, data.getvalue())
+    return plot_exploration(found, title)
 
 
 def _print(found: Exploration, wanted: list[float], title: str, console: Any) -> None:

@@ -43,7 +43,7 @@ def inspect(
 
     if not paths:
         raise InputError("nothing to inspect: give one or more dumps")
-    check_writable(json, inputs=files_read(paths))
+    check_writable(json=json, inputs=files_read(paths))
     console = table_console(json)
     results, failures = [], []
     for path in paths:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from resispec_verify.cli.interrupts import remark
 from resispec_verify.cli.kl_run import Run, compile_kernels
 from resispec_verify.cli.kl_settings import (
     check_demands,
-    check_plot,
     check_tokens,
     make_evaluation,
     make_reading,
@@ -21,6 +20,7 @@ from resispec_verify.cli.output import (
     files_read,
     table_console,
     write_csv,
+    write_figure,
     write_json,
 )
 from resispec_verify.cli.parameters import Count, File, Files, Flag, Names, Number, Numbers, Text
@@ -166,8 +166,7 @@ def kl(
     from resispec_verify.backends import get_backend
     from resispec_verify.cli.kl_table import print_table
 
-    check_writable(json, csv, plot, resume, inputs=files_read(logits or []))
-    check_plot(plot)
+    check_writable(json=json, csv=csv, plot=plot, resume=resume, inputs=files_read(logits or []))
     check_demands(marginal, require_exact, max_tv)
     evaluation = make_evaluation(
         rule, candidates, marginal, gap, max_expansions, seed, candidate_list,
@@ -197,17 +196,13 @@ def kl(
         raise InputError("nothing to verify: give --logits PATH..., or --target and --draft")
     else:
         run = Run(reading, evaluation, arrays, clock, pad_vocab, scheduler, resume, options, shards)
-        try:
-            tables, facts, failures = run.over(logits)
-        except KeyboardInterrupt:
-            print(f"resispec-verify: interrupted{run.remains()}", file=sys.stderr)
-            return 130
+        remark(run.remains)
+        tables, facts, failures = run.over(logits)
     rows = pool(tables)
     if rows:
         write_json(json, kl_report(rows, facts, clock.seconds))
         write_csv(csv, position_records(rows))
-        if plot is not None:
-            _plot(rows, plot)
+        write_figure(plot, lambda: _figure(rows))
         print_table(rows, table_console(json, csv), facts)
     for failure in failures:
         print(f"resispec-verify: error: {failure}", file=sys.stderr)
@@ -238,12 +233,7 @@ def _by_hand(
     return Table(list(rows.values()), [])
 
 
-def _plot(rows: list[Row], path: Path) -> None:
-    import io
-
-    from resispec_verify.cli.output import write_bytes
+def _figure(rows: list[Row]) -> Any:
     from resispec_verify.plots.marginals import plot_marginals
 
-    data = io.BytesIO()
-    plot_marginals(rows).savefig(data, format=path.suffix[1:].lower(), dpi=150)
-    write_bytes(path, data.getvalue())
+    return plot_marginals(rows)

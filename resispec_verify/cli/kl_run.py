@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from resispec_verify.cli import interrupts
 from resispec_verify.cli.kl_settings import check_tokens
-from resispec_verify.cli.output import progress
+from resispec_verify.cli.output import not_written, progress
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class Run:
         As in `open_dump`.
     kept, positions : int
         Positions that are in the journal, and positions in all.
+    full : bool
+        Whether the disk of the journal is.
     """
 
     reading: Reading
@@ -60,6 +62,7 @@ class Run:
     shards: Any = None
     kept: int = 0
     positions: int = 0
+    full: bool = False
 
     def over(self, paths: list[Path]) -> tuple[list[Table], dict[str, Any], list[str]]:
         """Tables by file, what the files hold, and one line for each file that could not be used."""
@@ -176,9 +179,16 @@ class Run:
 
     def _keep(self, journal: Journal | None, number: int) -> Callable[[Span, Part], None]:
         def keep(span: Span, part: Part) -> None:
-            if journal is not None:
+            interrupts.check()
+            if journal is None or self.full:
+                return
+            try:
                 journal.append({"dump": number, "span": list(span), **part.plain()})
                 self.kept += span[1] - span[0]
+            except OSError as error:  # the results so far are worth more than the journal
+                self.full = True
+                not_written(journal.path, error)
+                _say(f"cannot write {journal.path}: {error.strerror}; going on without it")
 
         return keep
 
@@ -244,27 +254,23 @@ def _once() -> Callable[[str], None]:
 
 
 def compile_kernels(evaluation: Evaluation) -> None:
-    """Load the compiled kernels, and say so when that takes long: they are compiled on the first run."""
+    """Load the compiled kernels; where they have to be compiled, which takes long, say so."""
     import numpy as np
 
-    from resispec_verify.evidence import operational_marginals
+    from resispec_verify.evidence.enumeration import operational_marginals
+    from resispec_verify.kernels.jit import on_compilation
     from resispec_verify.kernels.transport import transport_limit
 
-    note = threading.Timer(
-        2.0,
-        lambda: print(
-            "resispec-verify: compiling the path kernels (first run only, about 20 s; cached afterwards)",
-            file=sys.stderr,
-        ),
-    )
-    note.daemon = True
-    note.start()
-    try:
+    with on_compilation(_announce):
         p, q = np.asarray([[0.25, 0.75]]), np.asarray([[0.5, 0.5]])
         transport_limit(p, q, 1)
         if evaluation.operational:
             for rule in evaluation.rules:
+                interrupts.check()
                 n = max(min(2, evaluation.candidates), rule.least_candidates)
                 operational_marginals(rule, p, q, n)
-    finally:
-        note.cancel()
+
+
+def _announce(cached: bool) -> None:
+    when = "first run only, about 20 s; cached afterwards" if cached else "about 20 s; no folder to cache it"
+    _say(f"compiling the path kernels ({when})")

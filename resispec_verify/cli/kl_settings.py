@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resispec_verify.cli.user_rules import choose_rules
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_demands",
-    "check_plot",
     "check_tokens",
     "make_evaluation",
     "make_reading",
@@ -145,12 +143,6 @@ def _positions(text: str | None) -> tuple[int | None, int | None]:
         return (int(start) if start else None), (int(stop) if stop else None)
     except ValueError:
         raise InputError(f"--positions must be a range A:B such as 0:16; got {text!r}") from None
-
-
-def check_plot(path: Path | None) -> None:
-    """Refuse a plot in a format that is not drawn."""
-    if path is not None and path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise InputError(f"--plot {path}: the name must end in .png, .svg or .pdf")
 
 
 def check_tokens(evaluation: Evaluation, vocab: int, where: str) -> None:

@@ -95,7 +95,7 @@ def limits(
     """
     from resispec_verify.backends import get_backend
 
-    check_writable(json, csv, inputs=files_read(logits or []))
+    check_writable(json=json, csv=csv, inputs=files_read(logits or []))
     reading = make_reading(
         temperature, (top_k, top_p, min_p), (proposal_temperature, proposal_top_k, proposal_top_p),
         input, "float64", positions, batch,

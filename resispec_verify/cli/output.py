@@ -9,11 +9,12 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from resispec_verify.cli import interrupts
 from resispec_verify.errors import InputError
 
 __all__ = [
@@ -25,7 +26,9 @@ __all__ = [
     "say_left_out",
     "stdout_is",
     "table_console",
+    "unwritten",
     "write_csv",
+    "write_figure",
     "write_json",
     "write_text",
 ]
@@ -36,17 +39,34 @@ def stdout_is(path: Path | None) -> bool:
     return path is not None and str(path) == "-"
 
 
-def check_writable(*paths: Path | None, inputs: Iterable[Path] = ()) -> None:
+#: What the files of an option hold, and how their names may end.
+FORMATS = {
+    "json": ("JSON", (".json",)),
+    "csv": ("CSV", (".csv",)),
+    "out": ("HTML", (".html", ".htm")),
+    "resume": ("lines of JSON", (".jsonl", ".ndjson", ".json", ".journal")),
+}
+#: Endings that name a format: a file of another format that ends so is not what its reader takes it for.
+ENDINGS = {
+    ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".html", ".htm", ".xhtml", ".xml", ".pdf", ".png", ".svg",
+    ".jpg", ".jpeg", ".gif", ".webp", ".ps", ".eps", ".pt", ".pth", ".bin", ".safetensors", ".npz", ".npy",
+    ".gguf", ".pkl", ".pickle", ".parquet", ".arrow", ".feather", ".h5", ".hdf5", ".sqlite", ".db", ".xls",
+    ".xlsx", ".ods", ".doc", ".docx", ".odt", ".rtf", ".ipynb", ".py", ".gz", ".bz2", ".xz", ".zst", ".zip",
+    ".tar", ".tgz", ".7z",
+}  # fmt: skip
+
+
+def check_writable(*, inputs: Iterable[Path] = (), **outputs: Path | None) -> None:
     """Raise `InputError` where an output could not be written, before any work is done.
 
     Parameters
     ----------
-    paths : Path or None
-        Outputs; ``-`` is standard output.
     inputs : iterable of Path
         Files that are read and must not be overwritten.
+    outputs : Path or None
+        By option; ``-`` is standard output.
     """
-    named = [path for path in paths if path is not None]
+    named = [path for path in outputs.values() if path is not None]
     if sum(str(path) == "-" for path in named) > 1:
         raise InputError("only one output can go to standard output ('-')")
     files = [path for path in named if str(path) != "-"]
@@ -57,6 +77,19 @@ def check_writable(*paths: Path | None, inputs: Iterable[Path] = ()) -> None:
         for source in inputs:
             if path.exists() and source.exists() and path.samefile(source):
                 raise InputError(f"cannot write {path}: it is the dump that is read; choose another name")
+    for option, path in outputs.items():
+        if path is not None and (option == "plot" or str(path) != "-"):
+            _check_ending(option, path)
+
+
+def _check_ending(option: str, path: Path) -> None:
+    """Refuse a name that promises another format than the file would have."""
+    ending = path.suffix.lower()
+    if option == "plot" and ending not in (".png", ".svg", ".pdf"):
+        raise InputError(f"--plot {path}: the name must end in .png, .svg or .pdf")
+    holds, own = FORMATS.get(option, ("", ENDINGS))
+    if option != "plot" and ending in ENDINGS and ending not in own:
+        raise InputError(f"--{option} {path}: it would hold {holds}, not {ending}; end its name in {own[0]}")
 
 
 def _check_file(path: Path) -> None:
@@ -84,8 +117,40 @@ def _check_file(path: Path) -> None:
         raise InputError(f"cannot write {path}: {error.strerror or error}; choose another place") from None
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file as a whole or not at all; a link stays a link, a pipe or device is written into."""
+#: What could not be written, one line each; `main` says so when the command has said all else.
+_unwritten: list[str] = []
+
+
+def unwritten() -> list[str]:
+    """What could not be written since this was last asked."""
+    lines, _unwritten[:] = list(_unwritten), []
+    return lines
+
+
+def not_written(path: Path | str, error: OSError) -> None:
+    """Note that a file could not be written: a full disk must not cost the table as well."""
+    _unwritten.append(f"cannot write {path}: {error.strerror or error}; make room or choose another place")
+
+
+def write_bytes(path: Path, data: bytes) -> bool:
+    """Write a file as a whole or not at all; a link stays a link, a pipe or device is written into.
+
+    Returns
+    -------
+    bool
+        Whether it was written. If not, the command goes on: `main` names the file at the end.
+    """
+    try:
+        _write(path, data)
+    except BrokenPipeError:  # the reader of a pipe went away; nothing is wrong
+        return False
+    except OSError as error:
+        not_written(path, error)
+        return False
+    return True
+
+
+def _write(path: Path, data: bytes) -> None:
     if path.exists() and not path.is_file():
         with open(path, "wb") as file:
             file.write(data)
@@ -109,13 +174,34 @@ def _umask() -> int:
     return mask
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write text to a path, or to standard output for ``-``."""
-    if str(path) == "-":
+def write_text(path: Path, text: str) -> bool:
+    """Write text to a path, or to standard output for ``-``; whether it was written, as `write_bytes`."""
+    if str(path) != "-":
+        return write_bytes(path, text.encode())
+    try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    else:
-        write_bytes(path, text.encode())
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        abandon_stdout()
+        not_written("standard output", error)
+        return False
+    return True
+
+
+def abandon_stdout() -> None:
+    """Let what is still to be printed go nowhere."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def write_figure(path: Path | None, draw: Callable[[], Any]) -> None:
+    """Write the figure that ``draw`` returns, in the format that the name ends in."""
+    if path is not None:
+        data = io.BytesIO()
+        draw().savefig(data, format=path.suffix[1:].lower(), dpi=150)
+        write_bytes(path, data.getvalue())
 
 
 def write_json(path: Path | None, report: Mapping[str, Any]) -> None:
@@ -163,9 +249,10 @@ def print_lines(console: Any, lines: Iterable[str]) -> None:
 
 @contextmanager
 def progress(path: str, positions: int | None) -> Iterator[Any]:
-    """A progress bar on standard error, only on a terminal."""
+    """A progress bar on standard error, only on a terminal; where an interrupt got lost it is raised."""
+    interrupts.check()
     if not sys.stderr.isatty():
-        yield lambda done: None
+        yield lambda done: interrupts.check()
         return
     from rich.console import Console
     from rich.markup import escape
@@ -173,7 +260,12 @@ def progress(path: str, positions: int | None) -> Iterator[Any]:
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(escape(os.path.basename(path)), total=positions)
-        yield lambda done: bar.advance(task, done)
+
+        def advance(done: float) -> None:
+            interrupts.check()
+            bar.advance(task, done)
+
+        yield advance
 
 
 def open_dump(path: Path, **options: Any) -> Any:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from resispec_verify.cli.explore import position_of_dump
-from resispec_verify.cli.kl_settings import check_plot, make_reading, pair_by_hand, refuse_by_hand
+from resispec_verify.cli.kl_settings import make_reading, pair_by_hand, refuse_by_hand
 from resispec_verify.cli.output import (
     check_writable,
     files_read,
@@ -14,6 +13,7 @@ from resispec_verify.cli.output import (
     printable,
     table_console,
     write_csv,
+    write_figure,
     write_json,
 )
 from resispec_verify.cli.parameters import Count, File, Files, Names, Number, Text
@@ -83,8 +83,7 @@ def picture(
     from resispec_verify.cli.user_rules import choose_rules
 
     read = [*files_read(logits or []), *([tokenizer] if tokenizer is not None else [])]
-    check_writable(json, csv, plot, inputs=read)
-    check_plot(plot)
+    check_writable(json=json, csv=csv, plot=plot, inputs=read)
     if (logits is None) == (target is None and draft is None):
         raise InputError("give one of --logits PATH, or --target and --draft")
     if not 2 <= candidates <= MOST_CANDIDATES:
@@ -118,21 +117,15 @@ def picture(
     }
     write_json(json, {"schema": 1, "command": "picture", "results": [result]})
     write_csv(csv, records)
-    if plot is not None:
-        _plot(found, title, names, tokens, plot)
+    write_figure(plot, lambda: _figure(found, title, names, tokens))
     _print(found, records, title, table_console(json, csv))
     return 0
 
 
-def _plot(found: Position, title: str, names: dict[int, str] | None, tokens: int, path: Path) -> None:
-    import io
-
-    from resispec_verify.cli.output import write_bytes
+def _figure(found: Position, title: str, names: dict[int, str] | None, tokens: int) -> Any:
     from resispec_verify.plots.position import plot_position
 
-    data = io.BytesIO()
-    plot_position(found, title, names, tokens).savefig(data, format=path.suffix[1:].lower(), dpi=150)
-    write_bytes(path, data.getvalue())
+    return plot_position(found, title, names, tokens)
 
 
 def _print(found: Position, records: list[dict[str, Any]], title: str, console: Any) -> None:

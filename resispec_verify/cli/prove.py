@@ -29,7 +29,7 @@ def prove(statement: Text | None = None, /, *, json: File | None = None) -> int:
     """
     from resispec_verify import proofs
 
-    check_writable(json)
+    check_writable(json=json)
     names = list(proofs.TITLES) if statement is None else [proofs.find(statement)]
     done = []
     with progress("proofs", len(names)) as advance:

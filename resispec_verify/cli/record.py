@@ -107,7 +107,7 @@ def record(
     _check_numbers(temperature, seed)
     check_path(out)
     inputs = [target, *([] if draft == "same" else [Path(draft)]), *([] if prompts is None else [prompts])]
-    check_writable(out, json, inputs=inputs)
+    check_writable(dump=out, json=json, inputs=inputs)
     texts = _prompts(prompt, prompts)
     opened = _open(target, None if draft == "same" else Path(draft), variant, device)
     tokens = _encoded(opened, texts)

@@ -70,7 +70,7 @@ def replay(
 
     if not logits:
         raise InputError("nothing to replay: give --logits PATH...")
-    check_writable(json, csv, inputs=logits)
+    check_writable(json=json, csv=csv, inputs=logits)
     if not 0 < alpha < 1:
         raise InputError(f"--alpha must be in (0, 1), got {alpha:g}")
     rules = _rules(rule or ["speculative"])

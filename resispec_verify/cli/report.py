@@ -99,7 +99,7 @@ def report(
     if not logits:
         raise InputError("nothing to report on: give --logits PATH...")
     read = [*files_read(logits), *([tokenizer] if tokenizer is not None else [])]
-    check_writable(out, inputs=read)
+    check_writable(out=out, inputs=read)
     if not 1 <= candidates <= MOST_CANDIDATES:
         raise InputError(f"--candidates must be in 1..{MOST_CANDIDATES}, got {candidates}")
     if not max_states >= 1:
@@ -126,8 +126,8 @@ def report(
         except InputError as error:
             failures.append(str(error))
     if found.dumps:
-        write_text(out, _page(found, evaluation.rules, candidates, tokenizer, _command(given)))
-        if not stdout_is(out):
+        page = _page(found, evaluation.rules, candidates, tokenizer, _command(given))
+        if write_text(out, page) and not stdout_is(out):
             print(f"{out}: {len(found.rows)} verdicts, {found.positions} positions")
     for failure in failures:
         print(f"resispec-verify: error: {failure}", file=sys.stderr)

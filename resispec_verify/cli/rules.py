@@ -49,7 +49,7 @@ def rules(
     json
         Write the report here ("-": standard output).
     """
-    check_writable(json)
+    check_writable(json=json)
     given = {"vocab": vocab, "candidates": candidates, "seed": seed, "budget": budget}
     if attack is not None:
         if seed is not None and seed < 0:

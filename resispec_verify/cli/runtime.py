@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from resispec_verify.cli.kl_settings import check_plot
 from resispec_verify.cli.output import (
     check_writable,
     files_read,
@@ -13,6 +12,7 @@ from resispec_verify.cli.output import (
     printable,
     table_console,
     write_csv,
+    write_figure,
     write_json,
 )
 from resispec_verify.cli.parameters import Count, File, Files, Number
@@ -73,8 +73,7 @@ def runtime(
     from resispec_verify.backends import get_backend
     from resispec_verify.distributions import Sampling
 
-    check_writable(json, csv, plot, inputs=files_read(logits or []))
-    check_plot(plot)
+    check_writable(json=json, csv=csv, plot=plot, inputs=files_read(logits or []))
     try:
         Sampling(temperature)
     except InputError as error:
@@ -106,8 +105,7 @@ def runtime(
     write_json(json, {"schema": 1, "command": "runtime", **facts, "results": rows})
     write_csv(csv, [_flat(row) for row in rows])
     title = f"V = {facts['vocab']:,}, {arrays.name}, {precision}"
-    if plot is not None:
-        _plot(rows, f"one rejection at one position, {title}, n = {repeats}", plot)
+    write_figure(plot, lambda: _figure(rows, f"one rejection at one position, {title}, n = {repeats}"))
     _print(rows, title, repeats, facts, table_console(json, csv))
     return 0
 
@@ -144,15 +142,10 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     return {**flat, "low_us": low, "high_us": high, "share": "" if row["share"] is None else row["share"]}
 
 
-def _plot(rows: list[dict[str, Any]], title: str, path: Path) -> None:
-    import io
-
-    from resispec_verify.cli.output import write_bytes
+def _figure(rows: list[dict[str, Any]], title: str) -> Any:
     from resispec_verify.plots.runtime import plot_runtime
 
-    data = io.BytesIO()
-    plot_runtime(rows, title).savefig(data, format=path.suffix[1:].lower(), dpi=150)
-    write_bytes(path, data.getvalue())
+    return plot_runtime(rows, title)
 
 
 def _print(rows: list[dict[str, Any]], title: str, repeats: int, facts: dict[str, Any], console: Any) -> None:

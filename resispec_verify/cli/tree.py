@@ -88,7 +88,7 @@ def tree(
     csv
         Write one line a prefix here; without a dump, one a tree.
     """
-    check_writable(json, csv, inputs=files_read(logits or []))
+    check_writable(json=json, csv=csv, inputs=files_read(logits or []))
     trees = list(dict.fromkeys(_parsed(text) for text in topology or []))
     asked = _asked(temperature, top_k, top_p, min_p)
     failures: list[str] = []

@@ -16,10 +16,10 @@ from __future__ import annotations
 import heapq
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -47,6 +47,8 @@ from resispec_verify.verdict import Verdict, judge, resolution
 
 __all__ = ["Budget", "Expansion", "operational_marginals"]
 
+T = TypeVar("T")
+R = TypeVar("R")
 # Elements of one batch of residuals (tokens x vocab): bounds the memory of an expansion.
 _BATCH_ELEMENTS = 1 << 22
 # States kept for later expansion; what falls off the end stays in the gap.
@@ -150,8 +152,19 @@ def operational_marginals(
 
     # Compiled path sums release the interpreter lock; positions are independent of each other and of the
     # number of threads.
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        return _stack(list(pool.map(position, range(target.shape[0]))))
+    return _stack(in_threads(position, range(target.shape[0])))
+
+
+def in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """``[work(item) for item in items]`` on all cores; an interrupt does not wait for what has begun."""
+    pool = ThreadPoolExecutor(max_workers=os.cpu_count())
+    try:
+        found = list(pool.map(work, items))
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
+    return found
 
 
 def _fair(rule: Rule, proposal: Proposal, declared: bool) -> bool:

@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
+from resispec_verify.inputs import arrays, shown
 from resispec_verify.rules.paths import PathRule
 
 __all__ = ["PathMarginal", "joint_law", "path_marginal"]
@@ -74,10 +76,13 @@ def path_marginal(rule: PathRule, targets: Sequence[Any], drafts: Sequence[Any])
     InputError
         Levels that do not have these shapes, or whose laws do not sum to 1.
     """
+    if isinstance(rule, type) or not isinstance(rule, PathRule):
+        raise InputError(f"rule must be a PathRule, such as rules.Block(); got {shown(rule)}")
     length = len(drafts)
     if len(targets) != length + 1:
         raise InputError(f"a path of {length} tokens needs {length + 1} target levels, got {len(targets)}")
-    targets, vocab = _levels(targets, "targets"), np.asarray(targets[0]).shape[-1]
+    targets = _levels(targets, "targets")
+    vocab = targets[0].shape[-1]
     drafts = _levels(drafts, "drafts", vocab)
     paths = np.indices((vocab,) * length).reshape(length, vocab**length).T
     prefixes = [tuple(paths[:, :i].T) for i in range(length + 1)]
@@ -106,7 +111,8 @@ def path_marginal(rule: PathRule, targets: Sequence[Any], drafts: Sequence[Any])
 
 
 def _levels(chain: Sequence[Any], name: str, vocab: int | None = None) -> list[np.ndarray]:
-    levels = [np.asarray(level, np.float64) for level in chain]
+    named = {f"{name}[{i}]": level for i, level in enumerate(chain)}
+    levels = [to_numpy(level).astype(np.float64, copy=False) for level in arrays(**named).values()]
     vocab = vocab or (levels[0].shape[-1] if levels and levels[0].ndim else 0)
     for i, level in enumerate(levels):
         if level.shape != (vocab,) * (i + 1):

@@ -6,6 +6,7 @@ import difflib
 from typing import Any
 
 from resispec_verify.errors import InputError
+from resispec_verify.inputs import shown
 from resispec_verify.rules.block import Block
 from resispec_verify.rules.csd import CSD
 from resispec_verify.rules.eagle import Eagle
@@ -112,6 +113,8 @@ def make_rule(name: str, **options: Any) -> Rule:
         Unknown name, with the nearest one; a rule that verifies paths; an option that no rule has; or a
         parameter that the rule needs and was not given.
     """
+    if not isinstance(name, str):
+        raise InputError(f"a rule is made from its name, a text such as 'specinfer'; got {shown(name)}")
     if name in PATH_RULES:
         raise InputError(
             f"rule {name!r} verifies paths of several tokens and needs a rounds dump; a flat dump has one "

@@ -18,7 +18,7 @@ from resispec_verify.rules.paths import PathRule
 from resispec_verify.rules.proposals import Greedy, Iid, Pairs, WithoutReplacement
 from resispec_verify.rules.tuples import TupleRule
 
-__all__ = ["CheckedProposal", "CheckedRule", "check_interface", "guarded", "muted"]
+__all__ = ["CheckedProposal", "CheckedRule", "check_interface", "check_proposal", "guarded", "muted"]
 
 _DEPENDS_ON = ("nothing", "token")
 _OUR_PROPOSALS = (Iid, WithoutReplacement, Greedy, Pairs)
@@ -113,7 +113,7 @@ def check_interface(rule: Any, where: str) -> Rule:
             raise InputError(f"{where}: {kind.__name__}() must return a {kind.__name__}, got {_kind(rule)}")
     with guarded(where):
         _check_attributes(rule)
-        _check_proposal(rule.proposal)
+        check_proposal(rule.proposal)
     return rule
 
 
@@ -137,7 +137,8 @@ def _check_attributes(rule: Any) -> None:
         )
 
 
-def _check_proposal(proposal: Any) -> None:
+def check_proposal(proposal: Any) -> None:
+    """Raise `InputError` unless a value has what a `Proposal` must have."""
     if isinstance(proposal, type):
         raise InputError(f"proposal must be a value, not a class: say {proposal.__name__}()")
     signatures = {"next": "next(draft, drawn)", "limit": "limit(target, draft, candidates)"}

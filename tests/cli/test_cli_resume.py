@@ -66,7 +66,7 @@ def ended(slow: tuple[Path, Path], journal: Path, how: signal.Signals, lines: in
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_a_run_that_is_ended_again_and_again_ends_with_the_same_bits(cli, slow, tmp_path):
+def test_a_run_that_is_ended_again_and_again_ends_with_the_same_bits(cli, slow, tmp_path, heard):
     whole = numbers(cli(*arguments(slow)).out, slow)
     journal = tmp_path / "run.journal"
     status, err = ended(slow, journal, signal.SIGINT, 5)

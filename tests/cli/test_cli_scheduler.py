@@ -142,6 +142,23 @@ def test_local_starts_processes_of_its_own(run):
     assert "Traceback" not in result.err
 
 
+@pytest.mark.parametrize("how", ["script", "standard input"])
+def test_local_needs_no_guard_in_the_script_that_calls_it(run, tmp_path, how):
+    """Nor a script: `multiprocessing` alone would run it again in each worker, or look for a file <stdin>."""
+    pytest.importorskip("distributed")
+    arguments = [str(word) for word in [*run, "--scheduler", "local"]]
+    script = f"from resispec_verify.cli import main\nprint(main({arguments!r}))\n"
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    done = subprocess.run(
+        [sys.executable, str(path) if how == "script" else "-"], input=script, capture_output=True, text=True,
+        timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout.endswith("\n0\n")
+
+
 def mail(server: socket.socket) -> None:
     """Answer a connection with what is not Dask's."""
     with server.accept()[0] as there:
@@ -150,7 +167,7 @@ def mail(server: socket.socket) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_an_interrupt_at_the_terminal_of_a_local_cluster_is_one_line(run, tmp_path):
+def test_an_interrupt_at_the_terminal_of_a_local_cluster_is_one_line(run, tmp_path, heard):
     pytest.importorskip("distributed")
     journal = tmp_path / "journal"
     more = ["--scheduler", "local", "--resume", journal]

@@ -12,8 +12,8 @@ import pytest
 from libraries import assert_close, check_like, to_numpy
 
 from resispec_verify.backends import add_at, on_cpu
-from resispec_verify.evidence import device_paths, operational_marginals
-from resispec_verify.evidence.enumeration import Budget
+from resispec_verify.evidence import device_paths
+from resispec_verify.evidence.enumeration import Budget, operational_marginals
 from resispec_verify.evidence.marginal import tv_interval
 from resispec_verify.kernels import batched_paths
 from resispec_verify.kernels.batched_paths import path_sums

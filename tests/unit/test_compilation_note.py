@@ -1,0 +1,47 @@
+"""That kernels are compiled is said when they are, and not when a run is slow."""
+
+from __future__ import annotations
+
+import numba
+
+from resispec_verify.analysis.marginals import Evaluation
+from resispec_verify.cli import kl_run
+from resispec_verify.kernels.jit import on_compilation
+from resispec_verify.rules import SpecInfer
+
+
+def test_only_the_first_compilation_is_said_and_only_inside():
+    said: list[bool] = []
+    functions = [numba.njit(lambda x: x + 1), numba.njit(lambda x: x + 2)]
+    with on_compilation(said.append):
+        assert said == []
+        assert [function(1) for function in functions] == [2, 3]
+        assert said == [False]  # made here, it has no file to be cached beside
+        functions[0](1.0)  # another signature is compiled as well
+    assert said == [False]
+    with on_compilation(said.append):
+        assert functions[0](1) == 2
+    assert said == [False]
+    assert numba.njit(lambda x: x + 3)(1) == 4
+    assert said == [False]
+
+
+def test_a_slow_run_with_compiled_kernels_says_nothing(monkeypatch, capsys):
+    evaluation = Evaluation((SpecInfer(),), 2)
+    kl_run.compile_kernels(evaluation)  # now they are
+    capsys.readouterr()
+    begun: list[str] = []
+    monkeypatch.setattr("threading.Timer", lambda *arguments: begun.append("a timer"))
+    kl_run.compile_kernels(evaluation)
+    assert begun == []
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_said(capsys):
+    kl_run._announce(True)
+    assert (
+        "compiling the path kernels (first run only, about 20 s; cached afterwards)"
+        in capsys.readouterr().err
+    )
+    kl_run._announce(False)
+    assert "first run only" not in capsys.readouterr().err
