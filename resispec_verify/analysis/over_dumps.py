@@ -31,6 +31,8 @@ __all__ = [
     "evaluate_dump",
     "evaluate_spans",
     "input_kind",
+    "kind_of_rows",
+    "logits_of",
     "pairs_of",
     "pool",
     "position_range",
@@ -91,11 +93,16 @@ def input_kind(dump: FlatDump, kind: str | None) -> str:
     InputError
         Nothing was said and every row is a distribution: probabilities in a field meant for logits.
     """
+    return kind_of_rows(dump.path, [dump], kind)
+
+
+def kind_of_rows(path: str, parts: Iterable[FlatDump], kind: str | None) -> str:
+    """What the rows of a file are, all parts of it looked at; raises as `input_kind`."""
     if kind is not None:
         return kind
-    if looks_like_probabilities(dump):
+    if all(looks_like_probabilities(part) for part in parts):
         raise InputError(
-            f"{dump.path}: every row of target and draft is in [0, 1] and sums to 1: these look like "
+            f"{path}: every row of target and draft is in [0, 1] and sums to 1: these look like "
             "probabilities, not logits; say --input probabilities (or --input logits if they really are)"
         )
     return "logits"
@@ -367,14 +374,28 @@ def _from_probabilities(dump: FlatDump, batch: Batch, kind: str, first: int) -> 
     """Logits of rows that are probabilities or their logarithms, checked to sum to 1."""
 
     def logits(name: str, values: np.ndarray) -> np.ndarray:
-        with np.errstate(divide="ignore", over="ignore"):
-            values = np.asarray(values, np.float64)
-            plain = values if kind == "probabilities" else np.exp(values)
-            check_probabilities(plain, f"{dump.path}: {name}", LOGGED_SUM_TOLERANCE, first)
-            return np.log(plain) if kind == "probabilities" else values
+        return logits_of(kind, values, f"{dump.path}: {name}", first)
 
     target, draft = logits(dump.keys[0], batch.target), logits(dump.keys[1], batch.draft)
     return Batch(target, draft, None if batch.proposal is None else logits(dump.keys[2], batch.proposal))
+
+
+def logits_of(kind: str, values: np.ndarray, name: str, first: int) -> np.ndarray:
+    """Rows ``(n, V)`` of any kind as float64 logits.
+
+    Raises
+    ------
+    InputError
+        Probabilities, or logarithms of them, that do not sum to 1; ``name`` and the position, counted from
+        ``first``, are named.
+    """
+    values = np.asarray(values, np.float64)
+    if kind == "logits":
+        return values
+    with np.errstate(divide="ignore", over="ignore"):
+        plain = values if kind == "probabilities" else np.exp(values)
+        check_probabilities(plain, name, LOGGED_SUM_TOLERANCE, first)
+        return np.log(plain) if kind == "probabilities" else values
 
 
 def _pair(batch: Batch, sampling: Sampling, reading: Reading, backend: Backend) -> Pair:

@@ -53,7 +53,7 @@ def test_replay_reports_agreement(right):
     assert (row["rounds"], row["decisions"], row["agree"], row["near_ties"]) == (2, 2, 2, 0)
     assert row["first_divergence"] is None
     assert (row["next_tokens"], row["next_tokens_possible"]) == (2, 2)
-    assert row["statistics"] == {"alpha": 1e-6, "tests": 2, "verdict": "not-rejected"}
+    assert row["statistics"] == {"alpha": 1e-6, "tests": 4, "verdict": "not-rejected"}
     assert "2 of 2 agree" in done.err
     assert "proves nothing exact" in done.err
 
