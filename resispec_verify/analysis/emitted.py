@@ -151,4 +151,5 @@ def _broken(tokens: Sequence[Sequence[int | None]], held: Sequence[int]) -> list
         if _agree(emission, held[at : at + len(emission)]) < len(emission):
             broken.append(i)
         at += len(emission)
-    return broken
+    # Else the output goes on after the last round.
+    return broken or [len(tokens) - 1]

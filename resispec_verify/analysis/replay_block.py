@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from resispec_verify.analysis.replay_rows import RoundRows, tv_slack
+from resispec_verify.analysis.replay_rows import UNIT, RoundRows, tv_slack
 
 __all__ = ["passes", "weights"]
 
@@ -56,7 +56,9 @@ def passes(rows: RoundRows, path: np.ndarray) -> np.ndarray:
         least = max(0.0, float(np.clip(low * p[i] - q[i], 0.0, None).sum()) - moved)
         most = float(np.clip(high * p[i] - q[i], 0.0, None).sum()) + moved
         found[:, i - 1] = _chance(room, value), _chance(least, low), _chance(most, high)
-    return np.stack([found[0], np.minimum(found[0], found[1]), np.maximum(found[0], found[2])])
+    # The quotient itself is rounded in float32 too.
+    low, high = found[1] * (1 - 4 * UNIT), np.minimum(found[2] * (1 + 4 * UNIT), 1.0)
+    return np.stack([found[0], np.minimum(found[0], low), np.maximum(found[0], high)])
 
 
 def _chance(room: float, weight: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -34,6 +34,7 @@ BONUS = (
     "the target without temperature and filters",
 )
 _PLAIN = Sampling()
+Status = Literal["agree", "near-tie", "divergence"]
 
 
 class NextToken:
@@ -56,7 +57,7 @@ class NextToken:
         tokens = entry["draft_tokens"]
         self.rule, self.at = rule, at
         self.rejected = int(tokens[entry["accepted"]]) if entry["accepted"] < len(tokens) else None
-        self.kind = "bonus" if self.rejected is None else "residual"
+        self.kind: Literal["residual", "bonus"] = "bonus" if self.rejected is None else "residual"
         self.rows, self.here = rows, rows.at(slice(at, at + 1))
         self.path = tokens[: entry["accepted"]]
         self.law = self._law(None)
@@ -123,10 +124,10 @@ class NextToken:
             standard_residual(self.p, self.q), before, after, plain,
         ]  # fmt: skip
 
-    def check(self, y: int, v: float | None) -> tuple[str, str, float | None]:
+    def check(self, y: int, v: float | None) -> tuple[Status, str, float | None]:
         """Status of token y, what was recomputed, and the margin; redrawn where its uniform is known."""
         mass = self.law
-        possible = "agree" if mass[y] > 0 else "near-tie" if self.box.high[y] > 0 else "divergence"
+        possible: Status = "agree" if mass[y] > 0 else "near-tie" if self.box.high[y] > 0 else "divergence"
         if v is None:
             return possible, str(y) if possible == "agree" else f"not {y}", None
         steps = np.cumsum(mass)

@@ -32,7 +32,7 @@ __all__ = ["ChangingLaws"]
 # The law to this power is the same logits at the reciprocal temperature.
 POWERS = (0.5, 0.8, 1.25, 2.0)
 # Equal cells of the cumulative sum, most probable tokens first.
-CELLS = (2, 4, 16)
+CELLS: tuple[int, ...] = (2, 4, 16)
 # A fault in a share of the draws: a bet is made with all of the wealth, and with a quarter of it.
 SHARES = (1.0, 0.25)
 # Below this mass a token's place in the cumulative sum is not resolved, and it counts for one cell.
@@ -49,11 +49,6 @@ class ChangingLaws:
     names : sequence of str
         Of the laws that the caller bets on.
 
-    Attributes
-    ----------
-    draws : int
-    impossible : int
-        Draws of tokens that no law inside the rounding can give.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -61,7 +56,7 @@ class ChangingLaws:
         fixed = [*temperatures, "the most probable token", *names]
         self.names = [name for share in SHARES for name in fixed] + ["tokens by id"]
         self.names += [f"{cells} cells by probability" for cells in CELLS]
-        self.draws, self.impossible, self.used = 0, 0, 0
+        self._impossible = self._used = 0
         self._fixed = len(fixed)
         self._wealth = np.zeros(len(self.names))
         self._path: list[np.ndarray] = []
@@ -84,10 +79,21 @@ class ChangingLaws:
         """
         total = high.sum()
         reference = high / total
-        laws = np.stack([reference if law is None else law for law in others])
+        laws = np.array([reference if law is None else law for law in others]).reshape(-1, len(high))
         self._waiting.append((low / total, reference, token, laws))
         if len(self._waiting) * len(high) >= _BATCH_ELEMENTS:
             self._flush()
+
+    @property
+    def draws(self) -> int:
+        """How many there were."""
+        return len(self.trajectory)
+
+    @property
+    def impossible(self) -> int:
+        """Draws of tokens that no law inside the rounding can give."""
+        self._flush()
+        return self._impossible
 
     @property
     def trajectory(self) -> np.ndarray:
@@ -122,7 +128,7 @@ class ChangingLaws:
         self._flush()
         return min(
             detectable_tv(
-                self.used,
+                self._used,
                 cells,
                 len(self.names),
                 max(alpha * math.exp(-self._allowance[cells]), 5e-324),
@@ -148,10 +154,9 @@ class ChangingLaws:
         self._wealth = wealth[-1]
         path = np.logaddexp.reduce(wealth, axis=-1) - math.log(len(self.names))
         impossible = np.cumsum(reference[at, tokens] == 0)
-        self._path.append(np.where(impossible + self.impossible > 0, np.inf, path))
-        self.impossible += int(impossible[-1])
-        self.draws += len(tokens)
-        self.used += int((sure >= 0.5).sum())
+        self._path.append(np.where(impossible + self._impossible > 0, np.inf, path))
+        self._impossible += int(impossible[-1])
+        self._used += int((sure >= 0.5).sum())
 
     def _bets(
         self, low: np.ndarray, reference: np.ndarray, tokens: np.ndarray, law: np.ndarray, sure: np.ndarray
