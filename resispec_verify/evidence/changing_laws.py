@@ -148,7 +148,10 @@ class ChangingLaws:
         logs = [self._bets(low, reference, tokens, law, sure) for law in _fixed(reference, others)]
         by_share = [np.stack([log[i] for log in logs], axis=-1) for i in range(len(SHARES))]
         by_id = self._bets(low, reference, tokens, self._by_id(reference, tokens), sure)[0][:, None]
-        by_cell = [self._by_cell(low, reference, tokens, sure, cells)[:, None] for cells in CELLS]
+        order = np.argsort(-reference, axis=-1, kind="stable")
+        low, mass = (np.take_along_axis(rows, order, axis=-1) for rows in (low, reference))
+        rank = np.argmax(order == tokens[:, None], axis=-1)
+        by_cell = [self._by_cell(low, mass, rank, sure, cells)[:, None] for cells in CELLS]
         gains = np.concatenate([*by_share, by_id, *by_cell], axis=-1)
         wealth = self._wealth + np.cumsum(gains, axis=0)
         self._wealth = wealth[-1]
@@ -189,17 +192,17 @@ class ChangingLaws:
         return law / law.sum(axis=-1, keepdims=True)
 
     def _by_cell(
-        self, low: np.ndarray, reference: np.ndarray, tokens: np.ndarray, sure: np.ndarray, cells: int
+        self, low: np.ndarray, mass: np.ndarray, rank: np.ndarray, sure: np.ndarray, cells: int
     ) -> np.ndarray:
-        """Log gains of the mixture over laws of equal cells, made where rounding moves less than half."""
-        order = np.argsort(-reference, axis=-1, kind="stable")
-        mass = np.take_along_axis(reference, order, axis=-1)
+        """Log gains of the mixture over laws of equal cells, made where rounding moves less than half.
+
+        Columns are in order of probability, and ``rank`` is the place of the token that was drawn.
+        """
         end = np.minimum(np.cumsum(mass, axis=-1), 1.0)
         start = np.concatenate([np.zeros((len(mass), 1)), end[:, :-1]], axis=-1)
-        rank = np.argmax(order == tokens[:, None], axis=-1)
-        at = np.arange(len(tokens))
+        at = np.arange(len(rank))
         share = _shares(start[at, rank], end[at, rank], cells)
-        made = (sure >= 0.5) & (reference[at, tokens] > 0)
+        made = (sure >= 0.5) & (mass[at, rank] > 0)
         counted = share * made[:, None]
         before = self._cells[cells] + np.cumsum(counted, axis=0) - counted
         self._cells[cells] = self._cells[cells] + counted.sum(axis=0)
@@ -215,7 +218,7 @@ class ChangingLaws:
         below, height = integral(start)
         width = end - start
         g = np.divide(above - below, width, out=height, where=width > _RESOLVED)
-        slack, _ = _moved(g, np.take_along_axis(low, order, axis=-1), mass)
+        slack, _ = _moved(g, low, mass)
         bound = np.divide(slack, sure, out=np.zeros_like(sure), where=made)
         self._allowance[cells] += float(np.log1p(bound)[made].sum())
         return np.where(made, np.log(g[at, rank]) - np.log1p(bound), 0.0)
