@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,20 +21,17 @@ from scipy.stats import beta
 
 from resispec_verify.analysis.replay import replay
 from resispec_verify.analysis.replay_summary import ALPHA, summarize_replay
-from resispec_verify.rules import Block, Rule, make_rule
+from resispec_verify.rules import Block, make_rule
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "broken_samplers"))
 from round_engines import FAULTS, Law, engine
 
 
-def alarms(rule: Rule | Block, seeds: range, alpha: float, rounds: int, **options: object) -> int:
-    """Right runs that were rejected, or had a divergence."""
-    count = 0
-    for seed in seeds:
-        made = engine(np.random.default_rng([seed, 14]), rounds, coins=seed % 2 == 0, **options)  # type: ignore[arg-type]
-        row = summarize_replay(replay(made, rule), alpha)
-        count += row["statistics"]["verdict"] == "rejected" or row["divergences"] > 0
-    return count
+def alarm(block: bool, alpha: float, rounds: int, seed: int) -> bool:
+    """Whether a right run was rejected, or had a divergence."""
+    made = engine(np.random.default_rng([seed, 14]), rounds, block=block, coins=seed % 2 == 0)
+    row = summarize_replay(replay(made, Block() if block else make_rule("speculative")), alpha)
+    return row["statistics"]["verdict"] == "rejected" or row["divergences"] > 0
 
 
 def found(law: Law, seed: int, rounds: int, alpha: float = ALPHA) -> tuple[float, str]:
@@ -53,18 +52,19 @@ def main() -> None:
     parser.add_argument("--alpha", type=float, default=0.05)
     parser.add_argument("--rounds", type=int, default=3000)
     parser.add_argument("--faults", type=int, default=9, help="seeds of each fault")
+    parser.add_argument("--jobs", type=int, default=1)
     chosen = parser.parse_args()
     for name in FAULTS if chosen.faults else ():
         seen = [found(FAULTS[name], seed, chosen.rounds) for seed in range(chosen.faults)]
         draws = [draw for draw, _ in seen]
         print(f"{name}: median {statistics.median(draws):g} draws, worst of {chosen.faults} {max(draws):g} "
               f"({statistics.mode(how for _, how in seen)})", flush=True)  # fmt: skip
-    for rule, block in ((make_rule("speculative"), False), (Block(), True)):
-        if not chosen.seeds:
-            continue
-        hits = alarms(rule, range(chosen.seeds), chosen.alpha, chosen.rounds, block=block)  # type: ignore[arg-type]
+    for rule in ("speculative", "block") if chosen.seeds else ():
+        one = partial(alarm, rule == "block", chosen.alpha, chosen.rounds)
+        with ProcessPoolExecutor(chosen.jobs) as pool:
+            hits = sum(pool.map(one, range(chosen.seeds), chunksize=4))
         most = float(beta.ppf(0.975, hits + 1, chosen.seeds - hits))
-        print(f"{rule.name}: {hits} alarms in {chosen.seeds} right runs of {chosen.rounds} rounds at alpha "
+        print(f"{rule}: {hits} alarms in {chosen.seeds} right runs of {chosen.rounds} rounds at alpha "
               f"{chosen.alpha:g} (rate below {most:.4f} at 97.5 %)", flush=True)  # fmt: skip
 
 

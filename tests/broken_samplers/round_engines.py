@@ -55,10 +55,18 @@ def struck(p: np.ndarray, token: int) -> np.ndarray:
     return left / left.sum()
 
 
+def rest_last(mass: np.ndarray) -> np.ndarray:
+    """The law of a search in a cumulative sum that ends below 1: the last token gets the rest."""
+    law = mass.copy()
+    law[-1] += 1 - mass.sum()
+    return law
+
+
 FAULTS: dict[str, Law] = {
     "residual: the target itself": of_residual(lambda p, q, k: p[k]),
     "residual: the draft": of_residual(lambda p, q, k: q[k]),
     "residual: |p - q|": of_residual(lambda p, q, k: np.abs(p[k] - q[k]) / np.abs(p[k] - q[k]).sum()),
+    "residual: not normalised": of_residual(lambda p, q, k: rest_last(np.clip(p[k] - q[k], 0, None))),
     "residual: softmax of it": of_residual(
         lambda p, q, k: np.exp(np.clip(p[k] - q[k], 0, None)) / np.exp(np.clip(p[k] - q[k], 0, None)).sum()
     ),
