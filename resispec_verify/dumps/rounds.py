@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -85,7 +85,9 @@ class RoundsDump:
         Width of a row; drafts of a reduced or padded vocabulary are widened to it.
     dtype : str
         Stored type of the logits.
-    context_tokens, output_tokens : int64 array or None
+    context_tokens : int64 array, tuple of them or None
+        One for each of several prompts.
+    output_tokens : int64 array or None
     sampling : mapping, tuple of mappings or None
         What ``meta["sampling"]`` states, at once or by round.
     meta : object
@@ -95,7 +97,7 @@ class RoundsDump:
     rounds: tuple[Round, ...]
     vocab: int
     dtype: str
-    context_tokens: np.ndarray | None
+    context_tokens: np.ndarray | tuple[np.ndarray, ...] | None
     output_tokens: np.ndarray | None
     sampling: Mapping[str, Any] | tuple[Mapping[str, Any], ...] | None
     meta: Any
@@ -187,17 +189,27 @@ def rounds_from_mapping(
                 f"{path}: round {i} has vocabulary {wide} but round 0 has {width}; save one model"
             )
     known = (2**31) - 1
-    context, output = (
-        None
-        if mapping.get(key) is None
-        else integers(f"{path}: {key}", _joined(mapping[key]), None, -1, known)
-        for key in ("context_tokens", "output_tokens")
-    )
+    context, output = mapping.get("context_tokens"), mapping.get("output_tokens")
+    if _several(context):
+        context = tuple(
+            integers(f"{path}: context_tokens[{i}]", part, None, -1, known) for i, part in enumerate(context)
+        )
+    elif context is not None:
+        context = integers(f"{path}: context_tokens", context, None, -1, known)
+    if output is not None:
+        output = integers(f"{path}: output_tokens", _joined(output), None, -1, known)
     first = rounds[0]
     meta = mapping.get("meta")
     dtype = "/".join(dict.fromkeys((first.target.dtype.name, first.draft.dtype.name)))
     stated = samplings(path, meta, len(rounds))
     return RoundsDump(str(path), tuple(rounds), width, dtype, context, output, stated, meta)
+
+
+def _several(context: Any) -> TypeGuard[list | tuple]:
+    """Whether these are the contexts of several prompts, one array each, as the recorder writes them."""
+    return isinstance(context, (list, tuple)) and any(
+        isinstance(part, (list, np.ndarray)) for part in context
+    )
 
 
 def _joined(tokens: Any) -> Any:
