@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from resispec_verify.analysis.replay_block import weights
 from resispec_verify.analysis.replay_rows import UNIT, Box, RoundRows
 from resispec_verify.distributions import Sampling
 from resispec_verify.evidence.changing_laws import ChangingLaws
@@ -80,8 +81,6 @@ class NextToken:
         return np.asarray(self.rule.final(self.rule.reject(state, tokens))).reshape(-1)
 
     def _weight(self) -> tuple[float, float, float]:
-        from resispec_verify.analysis.replay_block import weights
-
         return tuple(float(w[-1]) for w in weights(self.rows, self.path))  # type: ignore[return-value]
 
     def _box(self) -> Box:
