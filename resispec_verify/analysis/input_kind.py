@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from resispec_verify.errors import InputError
 if TYPE_CHECKING:
     from resispec_verify.analysis.over_dumps import Reading
 
-__all__ = ["input_kind", "resolved"]
+__all__ = ["input_kind", "kind_of_rows", "refuse_applied", "resolved"]
 
 
 def input_kind(dump: FlatDump, kind: str | None) -> str:
@@ -29,13 +29,18 @@ def input_kind(dump: FlatDump, kind: str | None) -> str:
         Nothing was said and every row of target or draft is a distribution: probabilities in a field meant
         for logits.
     """
+    return kind_of_rows(dump.path, [dump], kind)
+
+
+def kind_of_rows(path: str, parts: Iterable[FlatDump], kind: str | None) -> str:
+    """What the rows of a file are, all parts of it looked at; raises as `input_kind`."""
     if kind is not None:
         return kind
-    like = [name for name, rows in (("target", dump.target), ("draft", dump.draft)) if probabilities(rows)]
+    like = [name for name in ("target", "draft") if all(probabilities(getattr(p, name)) for p in parts)]
     if like:
         remedy = "say --input probabilities" if len(like) == 2 else "save target and draft alike"
         raise InputError(
-            f"{dump.path}: every row of {' and '.join(like)} is in [0, 1] and sums to 1: these look like "
+            f"{path}: every row of {' and '.join(like)} is in [0, 1] and sums to 1: these look like "
             f"probabilities, not logits; {remedy} (or say --input logits if they really are)"
         )
     return "logits"
@@ -51,19 +56,40 @@ def resolved(dump: FlatDump, reading: Reading) -> Reading:
         they may have already: logits do not sum to 1 by chance.
     """
     kind = input_kind(dump, reading.kind)
-    applied = _to_apply(dump, reading)
-    if applied is None or reading.kind == "logits" or (reading.kind is not None and reading.samplings):
-        return replace(reading, kind=kind)
-    where = "asked for" if reading.samplings else "stated in meta"
-    if reading.kind is not None:
+    stated = dump.sampling if isinstance(dump.sampling, tuple) else (dump.sampling or {},)
+    refuse_applied([dump], reading.kind, reading.samplings, stated)
+    return replace(reading, kind=kind)
+
+
+def refuse_applied(
+    parts: Iterable[FlatDump],
+    kind: str | None,
+    asked: Sequence[Sampling] | None,
+    stated: Sequence[Mapping[str, Any]],
+) -> None:
+    """Refuse to apply a temperature or filter to rows that may have it.
+
+    ``kind`` is what was said of the rows, and ``asked`` what was asked for, in the place of what is stated.
+
+    Raises
+    ------
+    InputError
+        See `resolved`.
+    """
+    dump = next(iter(parts))
+    applied = _to_apply(dump, kind, asked, stated)
+    if applied is None or kind == "logits" or (kind is not None and asked):
+        return
+    where = "asked for" if asked else "stated in meta"
+    if kind is not None:
         raise InputError(
-            f"{dump.path}: {applied} is stated in meta, and {reading.kind} may have it already; say "
+            f"{dump.path}: {applied} is stated in meta, and {kind} may have it already; say "
             "--temperature 1 if they do, or give the temperature and filters that are to be applied"
         )
-    roles = (dump.keys[0], dump.target), (dump.keys[1], dump.draft)
-    like = [key for key, rows in roles if log_probabilities(rows)]
+    roles = (dump.keys[0], "target"), (dump.keys[1], "draft")
+    like = [key for key, name in roles if all(log_probabilities(getattr(part, name)) for part in parts)]
     if not like:
-        return replace(reading, kind=kind)
+        return
     only = "" if len(like) == 2 else ", unlike the other's"
     answer = (
         "--input log-probabilities --temperature 1 if they have it"
@@ -76,14 +102,15 @@ def resolved(dump: FlatDump, reading: Reading) -> Reading:
     )
 
 
-def _to_apply(dump: FlatDump, reading: Reading) -> str | None:
+def _to_apply(
+    dump: FlatDump, kind: str | None, asked: Sequence[Sampling] | None, stated: Sequence[Mapping[str, Any]]
+) -> str | None:
     """The first temperature or filter that would do more to rows that have it already, in words.
 
     top-k and min-p leave what they have left. top-p does not, but rows that it was applied to have holes.
     """
-    stated = dump.sampling if isinstance(dump.sampling, tuple) else (dump.sampling or {},)
     try:
-        given = reading.samplings or [Sampling(**one) for one in _different(stated)]
+        given = asked or [Sampling(**one) for one in _different(stated)]
     except InputError:
         return None  # it is told with its position when it is used
     for sampling in given:
@@ -91,7 +118,7 @@ def _to_apply(dump: FlatDump, reading: Reading) -> str | None:
             return f"temperature {sampling.temperature:g}"
         if sampling.top_p not in (None, 1.0):
             first = widened(rows_of(dump.target, 0, 1))
-            if (first == (0.0 if reading.kind == "probabilities" else -np.inf)).any():
+            if (first == (0.0 if kind == "probabilities" else -np.inf)).any():
                 return f"top-p {sampling.top_p:g}"
     return None
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from resispec_verify.analysis.emitted import Emitted, emitted, end_of_text
 from resispec_verify.dumps import (
     Axis,
     FlatDump,
@@ -223,17 +224,17 @@ def _rounds(path: Any, result: dict[str, Any], opening: dict[str, Any]) -> None:
         entry["used_as"] = (_MAPS | {"rounds": "rounds", "output_tokens": "checks of rounds"}).get(
             entry["key"]
         )
-    known = (*NEEDED, *OPTIONAL)
+    known = (*NEEDED, *OPTIONAL, "prompt")
     unknown = {key: None for entry in load_mapping(path)["rounds"] for key in entry if key not in known}
     result["ignored"] += [f"rounds.{show(key)}" for key in unknown]
     accepted = Counter(one.accepted for one in dump.rounds)
-    emitted = sum(one.accepted + 1 for one in dump.rounds)
+    text = emitted(dump.rounds, dump.output_tokens, end_of_text(path, dump.meta))
     result |= {"vocab": dump.vocab, "dtype": dump.dtype}
     result["rounds"] = {
         "rounds": len(dump),
         "gamma": [min(gammas), max(gammas)],
         "accepted": {str(count): accepted[count] for count in sorted(accepted)},
-        "tokens_per_round": emitted / len(dump),
+        "tokens_per_round": sum(text.counts) / len(dump),
         "uniforms": all(one.u is not None for one in dump.rounds),
     }
     first, declared = dump.rounds[0], _declared(dump.meta, None)
@@ -251,17 +252,17 @@ def _rounds(path: Any, result: dict[str, Any], opening: dict[str, Any]) -> None:
             if rows is not None and len(rows):
                 scan.add(rows, np.full(len(rows), i))
     result["oddities"] += [oddity for scan in scans for oddity in scan.oddities()]
-    result["oddities"] += _chain(dump)
+    result["oddities"] += _chain(dump, text)
 
 
-def _chain(dump: RoundsDump) -> list[Oddity]:
+def _chain(dump: RoundsDump, text: Emitted) -> list[Oddity]:
     """Where the rounds do not follow from each other, or do not make the output."""
     found = []
-    for name, text in (("context_len", "context_len"), ("output", "output_tokens")):
-        broken = _broken_lengths(dump) if name == "context_len" else _broken_output(dump)
+    for name in ("context_len", "output_tokens"):
+        broken = _broken_lengths(dump) if name == "context_len" else text.broken
         if broken:
-            line = f"{len(broken)} of {len(dump)} rounds do not agree with {text}, first round {broken[0]}"
-            found.append(Oddity("broken-chain", text, len(broken), broken[0], line))
+            line = f"{len(broken)} of {len(dump)} rounds do not agree with {name}, first round {broken[0]}"
+            found.append(Oddity("broken-chain", name, len(broken), broken[0], line))
     return found
 
 
@@ -269,23 +270,10 @@ def _broken_lengths(dump: RoundsDump) -> list[int]:
     broken = []
     for i in range(1, len(dump)):
         before, here = dump.rounds[i - 1], dump.rounds[i].context_len
-        if before.context_len is None or here is None:
+        if before.context_len is None or here is None or before.prompt != dump.rounds[i].prompt:
             continue
         if here != before.context_len + before.accepted + 1:
             broken.append(i)
-    return broken
-
-
-def _broken_output(dump: RoundsDump) -> list[int]:
-    if dump.output_tokens is None:
-        return []
-    at, broken = 0, []
-    for i, one in enumerate(dump.rounds):
-        tokens = [*one.draft_tokens[: one.accepted].tolist(), one.next_token]
-        held = dump.output_tokens[at : at + len(tokens)].tolist()
-        if any(a is not None and a != b for a, b in zip(tokens, held, strict=False)):
-            broken.append(i)
-        at += len(tokens)
     return broken
 
 

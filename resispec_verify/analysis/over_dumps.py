@@ -32,6 +32,7 @@ __all__ = [
     "evaluate_dump",
     "evaluate_spans",
     "input_kind",
+    "logits_of",
     "pairs_of",
     "pool",
     "position_range",
@@ -366,14 +367,28 @@ def _from_probabilities(dump: FlatDump, batch: Batch, kind: str, first: int) -> 
     """Logits of rows that are probabilities or their logarithms, checked to sum to 1."""
 
     def logits(name: str, values: np.ndarray) -> np.ndarray:
-        with np.errstate(divide="ignore", over="ignore"):
-            values = np.asarray(values, np.float64)
-            plain = values if kind == "probabilities" else np.exp(values)
-            check_probabilities(plain, f"{dump.path}: {name}", LOGGED_SUM_TOLERANCE, first)
-            return np.log(plain) if kind == "probabilities" else values
+        return logits_of(kind, values, f"{dump.path}: {name}", first)
 
     target, draft = logits(dump.keys[0], batch.target), logits(dump.keys[1], batch.draft)
     return Batch(target, draft, None if batch.proposal is None else logits(dump.keys[2], batch.proposal))
+
+
+def logits_of(kind: str, values: np.ndarray, name: str, first: int) -> np.ndarray:
+    """Rows ``(n, V)`` of any kind as float64 logits.
+
+    Raises
+    ------
+    InputError
+        Probabilities, or logarithms of them, that do not sum to 1; ``name`` and the position, counted from
+        ``first``, are named.
+    """
+    values = np.asarray(values, np.float64)
+    if kind == "logits":
+        return values
+    with np.errstate(divide="ignore", over="ignore"):
+        plain = values if kind == "probabilities" else np.exp(values)
+        check_probabilities(plain, name, LOGGED_SUM_TOLERANCE, first)
+        return np.log(plain) if kind == "probabilities" else values
 
 
 def _pair(batch: Batch, sampling: Sampling, reading: Reading, backend: Backend) -> Pair:

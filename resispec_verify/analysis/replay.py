@@ -7,7 +7,10 @@ take the place of these two.
 
 What a log cannot decide is kept apart. Its logits were rounded when they were stored, and the engine's
 softmax was rounded too: the probability that the engine compared its coin with lies somewhere in the interval
-that `_acceptance` computes. A coin inside is a near-tie, whichever way it fell.
+that `acceptance` computes. A coin inside is a near-tie, whichever way it fell.
+
+The tokens that follow are draws from known laws, whose evidence is collected: see `replay_next`. Block
+verification decides about a block as a whole: see `replay_block`.
 """
 
 from __future__ import annotations
@@ -19,29 +22,29 @@ from typing import Any, Literal
 
 import numpy as np
 
-from resispec_verify.analysis.rounds_input import Rounds, half_ulp
+from resispec_verify.analysis.replay_block import passes
+from resispec_verify.analysis.replay_next import NextToken, bet_on
+from resispec_verify.analysis.replay_rows import RoundRows, read_rows, tv_slack
+from resispec_verify.analysis.rounds_input import Rounds
 from resispec_verify.distributions import Sampling
-from resispec_verify.dumps.mapped import release
-from resispec_verify.dumps.rows import rows_of
-from resispec_verify.errors import InputError
-from resispec_verify.rules import Rule
+from resispec_verify.evidence.changing_laws import ChangingLaws
+from resispec_verify.rules import Block, Rule
 
 __all__ = [
     "Check",
     "Replay",
     "replay",
+    "tests_of",
 ]
-
-#: Unit roundoff of float32, the precision an engine's own softmax has at best.
-_UNIT = 2.0**-24
 
 
 @dataclass(frozen=True)
 class Check:
     """One thing that was recomputed: an acceptance, or the token emitted after a rejection or at the end.
 
-    ``status`` is ``near-tie`` where ``margin``, the distance of the coin from the recomputed probability, is
-    within the ``allowance`` that rounding has in that direction.
+    Under block verification an acceptance is the test of one prefix, and ``ratio`` the probability that it
+    passes. ``status`` is ``near-tie`` where ``margin``, the distance of the coin from the recomputed
+    probability, is within the ``allowance`` that rounding has in that direction.
     """
 
     path: str
@@ -70,7 +73,10 @@ class Replay:
         In order. Acceptances without a coin appear only where they are impossible.
     tallies : dict
         By position in the round: (accepted, its probability, lowest, highest) of each decision, given the
-        drafted token (``"tokens"``), and given only the rows (``"rows"``: ``sum min(p, q)``).
+        drafted token (``"tokens"``), and given only the rows (``"rows"``: ``sum min(p, q)``). Of a block, the
+        tests of its prefixes from the longest down to the first that passed.
+    draws : dict
+        Tests of the laws of residual and bonus draws, by ``"residual"`` and ``"bonus"``.
     undraftable : int
         Draft tokens to which the declared draft gives probability 0.
     repeated : int
@@ -78,10 +84,11 @@ class Replay:
     """
 
     rounds: Rounds
-    rule: Rule
+    rule: Rule | Block
     temperatures: list[float] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     tallies: dict[str, dict[int, list[tuple[bool, float, float, float]]]] = field(default_factory=dict)
+    draws: dict[str, ChangingLaws] = field(default_factory=dict)
     undraftable: int = 0
     repeated: int = 0
     notes: list[str] = field(default_factory=list)
@@ -91,54 +98,13 @@ class Replay:
         return [check for check in self.checks if check.status == "divergence"]
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Logits ``(m, V)`` of target and draft in float64, and how far each may be from the engine's own."""
-
-    target: np.ndarray
-    draft: np.ndarray
-    target_slack: np.ndarray
-    draft_slack: np.ndarray
-    sampling: Sampling
-
-    def probabilities(self, up: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Target and draft as stored, or where the tokens ``up`` are as likely as can be in the target and as
-        unlikely as can be in the draft, and all others the other way round.
-        """
-        p, q = self.target, self.draft
-        if up is not None:
-            p = p + np.where(up, self.target_slack, -self.target_slack)
-            q = q - np.where(up, self.draft_slack, -self.draft_slack)
-        return tuple(self.sampling.probabilities(rows, dtype=np.float64) for rows in (p, q))  # type: ignore
-
-
-def _rows(where: str, entry: Mapping[str, Any], rows: slice, sampling: Sampling) -> _Rows:
-    arrays = []
-    for key in ("target_logits", "draft_logits"):
-        stored = rows_of(entry[key], rows.start or 0, min(rows.stop, entry[key].shape[0]))
-        values = stored.astype(np.float64)
-        release(entry[key])
-        highest = values.max(axis=-1, keepdims=True)
-        if not np.isfinite(highest).all():
-            i = int(np.argmax(~np.isfinite(highest[:, 0])))
-            raise InputError(f"{where}: {key}, row {i + (rows.start or 0)} has NaN or +inf, or only -inf; "
-                             "log finite logits")  # fmt: skip
-        arrays.append(values)
-        # An engine's softmax in float32 rounds the shift and the division: 2 roundoffs of the distance.
-        distance = np.where(np.isfinite(values), highest - values, 0.0)
-        arrays.append(half_ulp(values, stored.dtype) + 2 * _UNIT * distance)
-    target, target_slack, draft, draft_slack = arrays
-    return _Rows(target, draft, target_slack, draft_slack, sampling)
-
-
-def _acceptance(rule: Rule, rows: _Rows, tokens: np.ndarray) -> np.ndarray:
+def acceptance(rule: Rule, rows: RoundRows, tokens: np.ndarray) -> np.ndarray:
     """Acceptance probability of ``tokens (m,)``, lowest and highest; ``(3, m)``.
 
     With all logits inside their slack, p(x) is greatest, and q(x) least, where x's own logit moves one way
     and all others the other; an acceptance that rises with p(x) and falls with q(x) has its extremes there.
-    On top comes the float32 rounding of exp (4 roundoffs), of the sum (log2 V + 4) and of the quotient, for
-    each of p and q. Filters are applied after the move; which *others* of several tied tokens stay is not
-    varied.
+    On top comes the float32 rounding of exp, of the sum and of the quotient, for each of p and q. Filters are
+    applied after the move; which *others* of several tied tokens stay is not varied.
     """
     here = np.arange(rows.target.shape[-1]) == tokens[:, None]
     found = []
@@ -146,24 +112,22 @@ def _acceptance(rule: Rule, rows: _Rows, tokens: np.ndarray) -> np.ndarray:
         state = rule.start(*rows.probabilities(up), 1)
         found.append(np.take_along_axis(rule.accept(state), tokens[:, None], axis=-1)[:, 0])
     value, low, high = found
-    rounding = 2 * _UNIT * (math.log2(rows.target.shape[-1]) + 10)
-    low, high = low * (1 - rounding), np.minimum(high * (1 + rounding), 1.0)
+    low, high = low * (1 - 2 * rows.rounding), np.minimum(high * (1 + 2 * rows.rounding), 1.0)
     return np.stack([value, np.minimum(low, value), np.maximum(high, value)])
 
 
-def _after(rule: Rule, rows: _Rows, rejected: int | None, up: np.ndarray | None = None) -> np.ndarray:
-    """The law of the next token ``(V,)``: of the rejected token's residual, or the target itself."""
-    p, q = rows.probabilities(up)
-    if rejected is None:
-        return p[0]
-    state = rule.start(p[0], q[0], 1)
-    tokens = None if rule.depends_on == "nothing" else np.asarray([rejected])
-    return np.asarray(rule.final(rule.reject(state, tokens))).reshape(-1)
+def tests_of(rule: Rule | Block) -> int:
+    """Tests at each place in the round: given the drafted token, and given only the rows where the acceptance
+    over drafts is known, ``sum min(p, q)``.
+    """
+    return 1 + (
+        type(rule).accept is Rule.accept and type(rule).start is Rule.start if isinstance(rule, Rule) else 0
+    )
 
 
 def replay(
     rounds: Rounds,
-    rule: Rule,
+    rule: Rule | Block,
     options: Mapping[str, Any] | None = None,
     *,
     uniforms: bool = True,
@@ -193,11 +157,13 @@ def replay(
             key = entry["u"].tobytes()
             result.repeated += key in seen
             seen.add(key)
-        _decisions(result, r, entry, sampling, entry["u"] if uniforms else None)
+        decide = _block if isinstance(rule, Block) else _decisions
+        decide(result, r, entry, sampling, entry["u"] if uniforms else None)
         if entry["next_token"] is not None:
             result.checks.append(_next_token(result, r, entry, sampling, uniforms))
         advance(1)
-    _compare_output(result)
+    if (k := rounds.emitted.differs) is not None:
+        result.notes.append(f"output_tokens differs from what the rounds emitted, first at index {k}")
     return result
 
 
@@ -205,99 +171,102 @@ def _decisions(
     result: Replay, r: int, entry: Mapping[str, Any], sampling: Sampling, coins: np.ndarray | None
 ) -> None:
     """Append the acceptances of a round, up to its first rejection, to checks and tallies."""
+    assert isinstance(result.rule, Rule)
     accepted, g = entry["accepted"], len(entry["draft_tokens"])
-    decided = min(accepted + 1, g)
+    decided = accepted if entry["stopped"] else min(accepted + 1, g)
     if not decided:
         return
     tokens = entry["draft_tokens"][:decided]
-    rows = _rows(f"{result.rounds.path}: round {r}", entry, slice(0, decided), sampling)
+    rows = _read(result, r, entry, slice(0, decided), sampling)
     p, q = rows.probabilities()
-    values = _acceptance(result.rule, rows, tokens)
+    values = acceptance(result.rule, rows, tokens)
+    over_drafts = tests_of(result.rule) == 2
     for i, x in enumerate(tokens.tolist()):
-        a, low, high = values[:, i].tolist()
+        logged = i < accepted
         px, qx = float(p[i, x]), float(q[i, x])
-        logged, u = i < accepted, None if coins is None else float(coins[i])
         result.undraftable += qx == 0
-        result.tallies["tokens"].setdefault(i, []).append((logged, a, low, high))
-        if type(result.rule).accept is Rule.accept and type(result.rule).start is Rule.start:
+        if over_drafts:
             overlap = _overlap(p[i], q[i], rows, i)
             result.tallies["rows"].setdefault(i, []).append((logged, *overlap))
-        recomputed, margin, allowance = logged, None, None
-        status = "divergence" if logged and high == 0 else "agree"
-        if u is not None:
-            recomputed, margin, allowance = u < a, abs(u - a), (high - a if u >= a else a - low)
-            near = u - entry["u_slack"] < high if u >= a else u + entry["u_slack"] >= low
-            allowance += entry["u_slack"]
-            status = "near-tie" if near else "agree" if recomputed == logged else "divergence"
-        elif status == "agree":
-            continue
-        else:
-            recomputed = False
         ratio = px / qx if qx > 0 else math.inf if px > 0 else 0.0
-        words = ("rejected", "accepted")
-        result.checks.append(
-            Check(result.rounds.path, r, i, "acceptance", x, px, qx, ratio, u, words[logged],
-                  words[recomputed], margin, allowance, status)
-        )  # fmt: skip
+        coin = None if coins is None else float(coins[i])
+        _decided(result, r, entry, i, logged, values[:, i], (px, qx, ratio), coin)
 
 
-def _overlap(p: np.ndarray, q: np.ndarray, rows: _Rows, i: int) -> tuple[float, float, float]:
-    """``sum min(p, q)``, lowest and highest: it moves by no more than the TV that p and q move by.
+def _block(
+    result: Replay, r: int, entry: Mapping[str, Any], sampling: Sampling, coins: np.ndarray | None
+) -> None:
+    """The tests of a block's prefixes, from the longest down to the one that was accepted."""
+    accepted, tokens = entry["accepted"], entry["draft_tokens"]
+    g = len(tokens)
+    if not g or entry["stopped"]:
+        return
+    rows = _read(result, r, entry, slice(0, g), sampling)
+    p, q = rows.probabilities()
+    values = passes(rows, tokens)
+    for i in range(g - 1, max(accepted, 1) - 2, -1):
+        x = int(tokens[i])
+        px, qx = float(p[i, x]), float(q[i, x])
+        result.undraftable += qx == 0
+        coin = None if coins is None else float(coins[i])
+        _decided(result, r, entry, i, i + 1 == accepted, values[:, i], (px, qx, float(values[0, i])), coin)
 
-    With ``p'_j = p_j e^d_j / E_p[e^d]`` and ``|d_j| <= h_j``, TV(p, p') is at most
-    ``E_p[e^h - 1] / E_p[e^-h]``.
-    """
-    value, moved = float(np.minimum(p, q).sum()), 0.0
-    if rows.sampling.temperature == 0:
-        return value, 0.0, 1.0
-    for law, slack in ((p, rows.target_slack[i]), (q, rows.draft_slack[i])):
-        h = np.minimum(slack / rows.sampling.temperature, 300.0)  # e^600 is finite, and the bound is vacuous
-        moved += float(law @ np.expm1(h) / (law @ np.exp(-h)))
+
+def _decided(
+    result: Replay,
+    r: int,
+    entry: Mapping[str, Any],
+    i: int,
+    logged: bool,
+    values: np.ndarray,
+    numbers: tuple[float, float, float],
+    u: float | None,
+) -> None:
+    """One decision of probability ``values``: as stored, lowest and highest."""
+    a, low, high = values.tolist()
+    result.tallies["tokens"].setdefault(i, []).append((logged, a, low, high))
+    recomputed, margin, allowance = logged, None, None
+    status = "divergence" if logged and high == 0 else "agree"
+    if u is not None:
+        recomputed, margin, allowance = u < a, abs(u - a), (high - a if u >= a else a - low)
+        near = u - entry["u_slack"] < high if u >= a else u + entry["u_slack"] >= low
+        allowance += entry["u_slack"]
+        status = "near-tie" if near else "agree" if recomputed == logged else "divergence"
+    elif status == "agree":
+        return
+    else:
+        recomputed = False
+    words = ("rejected", "accepted")
+    result.checks.append(
+        Check(result.rounds.path, r, i, "acceptance", int(entry["draft_tokens"][i]), *numbers, u,
+              words[logged], words[recomputed], margin, allowance, status)
+    )  # fmt: skip
+
+
+def _read(result: Replay, r: int, entry: Mapping[str, Any], rows: slice, sampling: Sampling) -> RoundRows:
+    return read_rows(f"{result.rounds.path}: round {r}", entry, rows, sampling, result.rounds.kind)
+
+
+def _overlap(p: np.ndarray, q: np.ndarray, rows: RoundRows, i: int) -> tuple[float, float, float]:
+    """``sum min(p, q)``, lowest and highest: it moves by no more than the TV that p and q move by."""
+    value = float(np.minimum(p, q).sum())
+    moved = tv_slack(p, rows.target[i], rows.target_slack[i], rows.sampling)
+    moved += tv_slack(q, rows.draft[i], rows.draft_slack[i], rows.sampling)
     return value, max(0.0, value - moved), min(1.0, value + moved)
 
 
 def _next_token(
     result: Replay, r: int, entry: Mapping[str, Any], sampling: Sampling, uniforms: bool
 ) -> Check:
-    """Whether the token after a rejection, or after full acceptance, can have been drawn; or was."""
-    at, y, path = entry["accepted"], entry["next_token"], result.rounds.path
-    rejected = int(entry["draft_tokens"][at]) if at < len(entry["draft_tokens"]) else None
-    rows = _rows(f"{path}: round {r}", entry, slice(at, at + 1), sampling)
-    p, q = (row[0, y].item() if len(row) else None for row in rows.probabilities())
-    tokens = np.arange(rows.target.shape[-1])
-
-    def law(up: np.ndarray | None) -> np.ndarray:
-        return _after(result.rule, rows, rejected, up)
-
-    mass = law(None)
-    possible = "agree" if mass[y] > 0 else "near-tie" if law(tokens == y)[y] > 0 else "divergence"
-    status, recomputed, margin, v = possible, str(y) if possible == "agree" else f"not {y}", None, None
-    if uniforms and entry["u_next"] is not None:
-        v = float(entry["u_next"][0])
-        steps = np.cumsum(mass)
-        drawn = int(min(np.searchsorted(steps, v * steps[-1], side="right"), len(steps) - 1))
-        recomputed, margin = str(drawn), float(min(abs(v - steps[y]), abs(v - (steps[y] - mass[y]))))
-        # The sum up to y is greatest where all of these tokens gain; that before y is least where they lose.
-        below = float(law(tokens >= y)[:y].sum())
-        through = float(law(tokens <= y)[: y + 1].sum())
-        inside = below - _UNIT <= v <= through + _UNIT
-        if drawn != y:
-            status = "near-tie" if possible != "divergence" and inside else "divergence"
-    return Check(path, r, at, "bonus" if rejected is None else "residual", y, p or 0.0, q, None, v, str(y),
+    """Whether the token after the accepted drafts can have been drawn, or was; and evidence on its law."""
+    accepted, y = entry["accepted"], entry["next_token"]
+    whole = isinstance(result.rule, Block)
+    first = 0 if whole else max(accepted - 1, 0)
+    rows = _read(result, r, entry, slice(first, accepted + 2), sampling)
+    draw = NextToken(result.rule, rows, entry, first)
+    v = float(entry["u_next"][0]) if uniforms and entry["u_next"] is not None else None
+    status, recomputed, margin = draw.check(y, v)
+    bet_on(result.draws, draw, y)
+    q = None if draw.q is None else float(draw.q[y])
+    return Check(result.rounds.path, r, accepted, draw.kind, y, float(draw.p[y]), q, None, v, str(y),
                  recomputed, margin, None, status)  # fmt: skip
-
-
-def _compare_output(result: Replay) -> None:
-    """Note where ``output_tokens`` is not what the rounds emitted."""
-    rounds, output = result.rounds.rounds, result.rounds.output
-    if output is None or any(entry["next_token"] is None for entry in rounds):
-        return
-    emitted = [t for e in rounds for t in (*e["draft_tokens"][: e["accepted"]].tolist(), e["next_token"])]
-    try:
-        logged = np.asarray(output).reshape(-1).tolist()
-    except ValueError:  # rows of different lengths
-        logged = []
-    if emitted != logged:
-        k = next((i for i, (a, b) in enumerate(zip(emitted, logged, strict=False)) if a != b),
-                 min(len(emitted), len(logged)))  # fmt: skip
-        result.notes.append(f"output_tokens differs from what the rounds emitted, first at index {k}")

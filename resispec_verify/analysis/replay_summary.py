@@ -1,7 +1,8 @@
 """Replayed rounds to numbers: how many decisions agree, and whether the acceptance rates can be so.
 
 Without the coins, acceptances at one place in the round are independent indicators of known probabilities,
-and their number has a Poisson-binomial law. Not being rejected is no proof of exactness.
+and their number has a Poisson-binomial law. Residual and bonus tokens are draws from known laws; evidence on
+them is anytime-valid. All tests share one error rate, evenly. Not being rejected is no proof of exactness.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.analysis.replay import Replay
+from resispec_verify.analysis.replay import Replay, tests_of
 from resispec_verify.analysis.summary import plain
+from resispec_verify.evidence.changing_laws import ChangingLaws
 
-__all__ = ["ALPHA", "check_records", "poisson_binomial_tails", "summarize_replay"]
+__all__ = ["ALPHA", "POWER", "check_records", "poisson_binomial_tails", "summarize_replay"]
 
 #: Default level of the statistical test, for all positions together.
 ALPHA = 1e-6
+#: Power at which the total variation that would have been found is stated.
+POWER = 0.99
 # Log odds by which a wrong sampler may favour acceptance; the sequential test averages over both signs.
 _TILTS = np.concatenate([s * 2.0 ** np.arange(-4, 3) for s in (1.0, -1.0)])
 
@@ -58,12 +62,30 @@ def _test(tally: Sequence[tuple[bool, float, float, float]]) -> dict[str, Any]:
     }
 
 
+def _draws(kind: str, test: ChangingLaws, alpha: float) -> dict[str, Any]:
+    """The test of one kind of draw, at level ``alpha``; impossible draws have infinite evidence."""
+    evidence, found = test.log_evidence, test.found_at(alpha)
+    return {
+        "kind": kind,
+        "draws": test.draws,
+        "impossible": test.impossible,
+        "log10_evidence": evidence / math.log(10),
+        "p_value": math.exp(-evidence),
+        "verdict": "not-rejected" if found is None else "rejected",
+        "found_after": found,
+        "looks_like": None if found is None or test.impossible else test.leading,
+        "detectable_tv": test.detectable(alpha, POWER),
+    }
+
+
 def summarize_replay(result: Replay, alpha: float = ALPHA) -> dict[str, Any]:
     """One object of ``"results"``."""
     decisions = [c for c in result.checks if c.kind == "acceptance" and c.u is not None]
     after = [c for c in result.checks if c.kind != "acceptance"]
     first = next(iter(result.diverges()), None)
-    tests = max(1, sum(map(len, result.tallies.values())))
+    logged = any(entry["next_token"] is not None for entry in result.rounds.rounds)
+    # Fixed by what is logged, not by what was drawn: places in the longest round, and two kinds of draws.
+    tests = max(1, tests_of(result.rule) * result.rounds.longest + 2 * logged)
     positions = []
     for i, tally in sorted(result.tallies["tokens"].items()):
         entry = {"position": i, "reached": len(tally), "accepted": sum(t[0] for t in tally)}
@@ -76,7 +98,10 @@ def summarize_replay(result: Replay, alpha: float = ALPHA) -> dict[str, Any]:
     # The exact test takes the probabilities as fixed, which in one continued text they are not.
     valid = ("p_value_sequential", "p_value_sequential_over_drafts")
     smallest = [entry[key] for entry in positions for key in valid if entry[key] is not None]
-    rejected = any(value <= alpha / tests for value in smallest)
+    rates = "rejected" if any(value <= alpha / tests for value in smallest) else "not-rejected"
+    draws = [_draws(kind, test, alpha / tests) for kind, test in sorted(result.draws.items(), reverse=True)]
+    verdicts = {rates, *(test["verdict"] for test in draws)}
+    text = result.rounds.emitted
     return plain({
         "rule": result.rule.name,
         "temperature": result.temperatures[0] if len(result.temperatures) == 1 else None,
@@ -96,7 +121,13 @@ def summarize_replay(result: Replay, alpha: float = ALPHA) -> dict[str, Any]:
         "undraftable_tokens": result.undraftable,
         "repeated_uniforms": result.repeated,
         "acceptance_by_position": positions,
-        "statistics": {"alpha": alpha, "tests": tests, "verdict": "rejected" if rejected else "not-rejected"},
+        "acceptance_verdict": rates,
+        "next_token_tests": draws,
+        "statistics": {"alpha": alpha, "tests": tests,
+                       "verdict": "rejected" if "rejected" in verdicts else "not-rejected"},
+        "tokens_emitted": sum(text.counts),
+        "tokens_per_round": sum(text.counts) / len(text.counts),
+        "rounds_cut": text.cut,
         "notes": result.notes,
     })  # fmt: skip
 

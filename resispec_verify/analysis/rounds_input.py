@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes  # type: ignore[import]
 import numpy as np
 
+from resispec_verify.analysis.emitted import Emitted, emitted, end_of_text
+from resispec_verify.analysis.input_kind import kind_of_rows, refuse_applied
 from resispec_verify.distributions import Sampling
-from resispec_verify.dumps import load_mapping, open_rounds
+from resispec_verify.dumps import FlatDump, Round, RoundsDump, load_mapping, open_rounds
 from resispec_verify.errors import InputError
 
 __all__ = ["Rounds", "half_ulp", "read_rounds"]
@@ -27,17 +29,21 @@ class Rounds:
     rounds : sequence of mappings
         Each with ``draft_tokens [g]``, ``draft_logits [g, V]``, ``target_logits [g + 1, V]``, ``accepted``,
         and perhaps ``u [g]``, ``next_token``, and ``u_next``: the uniform with which the next token was drawn
-        by inverting the cumulative sum in token order.
+        by inverting the cumulative sum in token order. ``stopped`` where the accepted drafts end the text and
+        nothing was decided after them.
     stated : mapping or tuple of mappings
         The sampling that ``meta`` states, for all rounds or each.
-    output : array or None
-        ``output_tokens``, if the dump has them.
+    emitted : Emitted
+        What each round emitted, held against ``output_tokens``.
+    kind : str
+        What the rows are: "logits", "probabilities" or "log-probabilities".
     """
 
     path: str
     rounds: Sequence[Mapping[str, Any]]
     stated: Mapping[str, Any] | tuple[Mapping[str, Any], ...]
-    output: Any = None
+    emitted: Emitted
+    kind: str = "logits"
 
     @property
     def dtype(self) -> str:
@@ -45,23 +51,47 @@ class Rounds:
         first = self.rounds[0]
         return "/".join(dict.fromkeys(first[key].dtype.name for key in ("target_logits", "draft_logits")))
 
+    @property
+    def longest(self) -> int:
+        """Most tokens drafted in a round."""
+        return max(len(entry["draft_tokens"]) for entry in self.rounds)
+
     def sampling(self, index: int, options: Mapping[str, Any]) -> Sampling:
         """Sampling of one round: what the dump states, with the given options in its place."""
         stated = self.stated[index] if isinstance(self.stated, tuple) else self.stated
         return Sampling(**{**stated, **options})
 
 
-def read_rounds(path: str | os.PathLike[str]) -> Rounds:
+def read_rounds(
+    path: str | os.PathLike[str],
+    *,
+    kind: str | None = None,
+    stops: Collection[int] = (),
+    options: Mapping[str, Any] | None = None,
+) -> Rounds:
     """Open a rounds dump; everything is checked, rows that no decision reaches included, and no logits kept.
+
+    Parameters
+    ----------
+    kind : {"logits", "probabilities", "log-probabilities"}, optional
+        What the rows are. Default: logits, refused where they look like probabilities.
+    stops : collection of int
+        Tokens that end a text, beside those of ``meta["eos_token_id"]``.
+    options : mapping, optional
+        Fields of `Sampling` that will replace what the dump states.
 
     Raises
     ------
     InputError
-        As `open_rounds`, or a sampling out of range.
+        As `open_rounds`, a sampling out of range, rows that are not what they are said to be, or a
+        temperature or filter that they may have already.
     """
     dump = open_rounds(path)
     for i in range(len(dump)):
         dump.logits(i)
+    parts, said = _Parts(dump), kind
+    kind = kind_of_rows(str(path), parts, kind)
+    ends = {*stops, *end_of_text(path, dump.meta)}
     coins = _stored_coins(load_mapping(path).get("rounds"), len(dump))
     entries = [
         {
@@ -74,16 +104,38 @@ def read_rounds(path: str | os.PathLike[str]) -> Rounds:
             "u_next": None if entry.u_next is None else np.asarray([entry.u_next]),
             # A coin logged in two bytes was rounded; float32 and wider hold what the engine drew.
             "u_slack": half_ulp(np.ones(1), dtype)[0] if dtype.itemsize == 2 else 0.0,
+            "stopped": _stopped(entry, ends),
         }
         for entry, dtype in zip(dump.rounds, coins, strict=True)
     ]
-    result = Rounds(str(path), entries, dump.sampling or {}, dump.output_tokens)
+    stated = dump.sampling or {}
+    result = Rounds(str(path), entries, stated, emitted(dump.rounds, dump.output_tokens, ends), kind)
     for i in range(len(entries)):
         try:
             result.sampling(i, {})
         except InputError as error:
             raise InputError(f"{path}: meta, sampling of round {i}: {error}") from None
+    asked = [result.sampling(i, options) for i in range(len(entries))] if options else None
+    refuse_applied(parts, said, asked, stated if isinstance(stated, tuple) else (stated,))
     return result
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The rows of each round as the guards for flat dumps take them, read anew each time; no padding."""
+
+    dump: RoundsDump
+
+    def __iter__(self) -> Iterator[FlatDump]:
+        for i in range(len(self.dump)):
+            rows = self.dump.logits(i)
+            yield FlatDump(self.dump.path, rows.target, rows.draft if len(rows.draft) else rows.target)
+
+
+def _stopped(entry: Round, stops: Collection[int]) -> bool:
+    """Whether the last accepted draft ended the text, and the engine says of nothing after it."""
+    k = entry.accepted
+    return entry.next_token is None and 0 < k < entry.gamma and int(entry.draft_tokens[k - 1]) in stops
 
 
 def _stored_coins(rounds: Any, count: int) -> list[np.dtype]:

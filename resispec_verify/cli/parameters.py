@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from resispec_verify.errors import InputError
 
-__all__ = ["Count", "File", "Files", "Flag", "Names", "Number", "Numbers", "Text", "Texts"]
+__all__ = ["Count", "Counts", "File", "Files", "Flag", "Names", "Number", "Numbers", "Text", "Texts"]
 
 
 def _whole(kind: type, tokens: Any) -> int:
@@ -19,6 +19,10 @@ def _whole(kind: type, tokens: Any) -> int:
         return int(token.value)
     except ValueError:
         raise InputError(f"{token.keyword} must be a whole number, got {token.value!r}") from None
+
+
+def _wholes(kind: type, tokens: Any) -> list[int]:
+    return [_whole(int, [token]) for token in tokens]
 
 
 def _number(token: Any) -> float:
@@ -42,6 +46,9 @@ def _texts(kind: type, tokens: Any) -> list[str]:
 
 
 Count = Annotated[int, Parameter(converter=_whole, allow_leading_hyphen=True, n_tokens=1)]
+Counts = Annotated[
+    list[int], Parameter(converter=_wholes, allow_leading_hyphen=True, negative=(), n_tokens=1)
+]
 Number = Annotated[float, Parameter(converter=_real, allow_leading_hyphen=True, n_tokens=1)]
 Numbers = Annotated[
     list[float], Parameter(converter=_reals, allow_leading_hyphen=True, negative=(), n_tokens=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from resispec_verify.cli.output import (
     check_writable,
@@ -15,12 +15,12 @@ from resispec_verify.cli.output import (
     write_csv,
     write_json,
 )
-from resispec_verify.cli.parameters import Count, File, Files, Flag, Names, Number
+from resispec_verify.cli.parameters import Count, Counts, File, Files, Flag, Names, Number
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
     from resispec_verify.analysis.replay import Replay
-    from resispec_verify.rules import Rule
+    from resispec_verify.rules import Block, Rule
 
 __all__ = ["replay"]
 
@@ -33,6 +33,8 @@ def replay(
     top_k: Count | None = None,
     top_p: Number | None = None,
     min_p: Number | None = None,
+    input: Literal["logits", "probabilities", "log-probabilities"] | None = None,
+    eos: Counts | None = None,
     no_uniforms: Flag = False,
     alpha: Number = 1e-6,
     json: File | None = None,
@@ -46,7 +48,8 @@ def replay(
     logits
         One or more dumps of rounds.
     rule
-        The rule the engine should follow; repeat for several. Default: speculative.
+        The rule the engine should follow; repeat for several; block for block verification. Default:
+        speculative.
     temperature
         Sampling temperature. Default: what the dump states, or else 1.
     top_k
@@ -55,16 +58,20 @@ def replay(
         Nucleus filter, in target and draft. Default: what the dump states.
     min_p
         Drop tokens below this fraction of the most probable one. Default: what the dump states.
+    input
+        What the rows are. Default: logits, refused where they look like probabilities.
+    eos
+        Token that ends a text; repeat for several. Default: what meta["eos_token_id"] says.
     no_uniforms
-        Ignore logged uniforms: test the acceptance rates only.
+        Ignore logged uniforms: test only rates, and laws of next tokens.
     alpha
-        Level of the statistical test, for all positions together.
+        Level of all statistical tests together.
     json
         Write the report here ("-": standard output).
     csv
         Write one line a recomputed decision here.
     require_agreement
-        Exit with 1 on any divergence, and where the acceptance rates are rejected.
+        Exit with 1 on any divergence, and where acceptance rates or next tokens are rejected.
     """
     from resispec_verify.analysis.replay_summary import check_records, summarize_replay
 
@@ -77,7 +84,9 @@ def replay(
     given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     options = {key: value for key, value in given.items() if value is not None}
     _check_sampling(options)
-    results, failures = _from_dumps(logits, rules, options, not no_uniforms)
+    if eos and min(eos) < 0:
+        raise InputError(f"--eos must be a token id, got {min(eos)}")
+    results, failures = _from_dumps(logits, rules, options, not no_uniforms, input, eos or [])
     rows = [summarize_replay(result, alpha) for result in results]
     if rows:
         write_json(json, {"schema": 1, "command": "replay", "results": rows})
@@ -92,16 +101,23 @@ def replay(
     return 1 if require_agreement and unmet else 0
 
 
-def _rules(names: list[str]) -> list[Rule]:
-    from resispec_verify.rules import Rule, make_rule
+def _rules(names: list[str]) -> list[Rule | Block]:
+    from resispec_verify.rules import PATH_RULES, Block, Rule, TupleRule, make_path_rule, make_rule
 
-    rules = [make_rule(name) for name in dict.fromkeys(names)]
-    for value in rules:
+    rules: list[Rule | Block] = []
+    for name in dict.fromkeys(names):
+        value = make_path_rule(name) if name in PATH_RULES else make_rule(name)
+        if isinstance(value, Block):
+            rules.append(value)
+            continue
         if not isinstance(value, Rule):
+            raise InputError(f"--rule {name}: replay knows of the rules for paths only block")
+        if isinstance(value, TupleRule) or value.least_candidates > 1:
             raise InputError(
-                f"--rule {getattr(value, 'name', value)}: verifies whole paths; replay needs a rule that "
-                "verifies one draft token a position, such as speculative"
+                f"--rule {name}: decides about several candidates of one position at once; replay needs a "
+                "rule that verifies one draft token a position, such as speculative, or block"
             )
+        rules.append(value)
     return rules
 
 
@@ -115,7 +131,12 @@ def _check_sampling(options: dict[str, Any]) -> None:
 
 
 def _from_dumps(
-    paths: Files, rules: list[Rule], options: dict[str, Any], uniforms: bool
+    paths: Files,
+    rules: list[Rule | Block],
+    options: dict[str, Any],
+    uniforms: bool,
+    kind: str | None,
+    stops: list[int],
 ) -> tuple[list[Replay], list[str]]:
     """Replays by file and rule, and one line for each file that could not be used."""
     from resispec_verify.analysis.replay import replay as replay_rounds
@@ -128,7 +149,7 @@ def _from_dumps(
         try:
             if os.path.realpath(path) in seen:
                 raise InputError(f"{path}: given twice; its rounds would count twice")
-            rounds = read_rounds(path)
+            rounds = read_rounds(path, kind=kind, stops=stops, options=options)
             seen.add(os.path.realpath(path))
             of_file = []
             with progress(rounds.path, len(rounds.rounds) * len(rules)) as advance:
@@ -145,6 +166,8 @@ def _lines(row: dict[str, Any]) -> list[str]:
     temperature = "by round" if row["temperature"] is None else f"{row['temperature']:g}"
     lines = [
         f"{row['path']}: {row['rounds']} rounds, rule {row['rule']}, T = {temperature}",
+        f"  tokens: {row['tokens_emitted']}, {row['tokens_per_round']:.4g} a round"
+        + (f"; the output of {row['rounds_cut']} rounds was cut" if row["rounds_cut"] else ""),
         _decisions_in_words(row),
         f"  next tokens: {row['next_tokens_possible']} of {row['next_tokens']} possible"
         + (f", {row['next_tokens_redrawn']} of them redrawn exactly" if row["next_tokens_redrawn"] else ""),
@@ -153,12 +176,14 @@ def _lines(row: dict[str, Any]) -> list[str]:
         lines.append(f"  divergences: {row['divergences']}; the first: {_divergence_in_words(first)}")
     if row["acceptance_by_position"]:
         lines += _position_lines(row)
+    lines += [_draws_in_words(test) for test in row["next_token_tests"]]
     statistics = row["statistics"]
+    lines.append(f"  acceptance rates: {row['acceptance_verdict']}")
     lines.append(
-        f"  acceptance rates: {statistics['verdict']} at alpha {statistics['alpha']:g} over "
-        f"{statistics['tests']} tests" + ("; that proves nothing exact" if
-                                          statistics["verdict"] == "not-rejected" else "")
-    )  # fmt: skip
+        f"  together: {statistics['verdict']} at alpha {statistics['alpha']:g} over "
+        f"{statistics['tests']} tests"
+        + ("; that proves nothing exact" if statistics["verdict"] == "not-rejected" else "")
+    )
     if row["undraftable_tokens"]:
         lines.append(
             f"  {row['undraftable_tokens']} draft tokens have probability 0 in the declared draft: they were "
@@ -180,6 +205,18 @@ def _decisions_in_words(row: dict[str, Any]) -> str:
             f"{row['near_ties_differing']} went the other way"
         )
     return text
+
+
+def _draws_in_words(test: dict[str, Any]) -> str:
+    """One line on the law of the residual or bonus draws."""
+    text = f"  {test['kind']} draws: {test['draws']}, {test['verdict']}, p-value {test['p_value']:.2g}"
+    if test["impossible"]:
+        return text + f": {test['impossible']} of them impossible"
+    if test["verdict"] == "rejected":
+        return text + f" after {test['found_after']}; most like: {test['looks_like']}"
+    if test["detectable_tv"] >= 1:
+        return text + "; too few to exclude any law"
+    return text + f"; a TV of {test['detectable_tv']:.2f} would have been found"
 
 
 def _divergence_in_words(first: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class Round:
     Attributes
     ----------
     draft_tokens : int64 array (g,)
-        Drafted, in order.
+        Drafted, in order; without the -1s that padded them.
     accepted : int
         How many of them were accepted, 0 to g.
     next_token : int or None
@@ -51,8 +51,10 @@ class Round:
         The uniform that `next_token` was drawn with.
     context_len : int or None
         Tokens before the round.
+    prompt : int, str or None
+        Of which of several prompts it is.
     target, draft, proposal : Rows
-        As stored, ``[g + 1, V]`` and ``[g, V]``.
+        As stored, ``[g + 1, V]`` and ``[g, V]``; rows of padding follow where tokens were padded.
     """
 
     draft_tokens: np.ndarray
@@ -61,6 +63,7 @@ class Round:
     u: np.ndarray | None
     u_next: float | None
     context_len: int | None
+    prompt: int | str | None
     target: Rows = field(repr=False)
     draft: Rows = field(repr=False)
     proposal: Rows | None = field(default=None, repr=False)
@@ -83,7 +86,9 @@ class RoundsDump:
         Width of a row; drafts of a reduced or padded vocabulary are widened to it.
     dtype : str
         Stored type of the logits.
-    context_tokens, output_tokens : int64 array or None
+    context_tokens : int64 array, tuple of them or None
+        One for each of several prompts.
+    output_tokens : int64 array or None
     sampling : mapping, tuple of mappings or None
         What ``meta["sampling"]`` states, at once or by round.
     meta : object
@@ -93,7 +98,7 @@ class RoundsDump:
     rounds: tuple[Round, ...]
     vocab: int
     dtype: str
-    context_tokens: np.ndarray | None
+    context_tokens: np.ndarray | tuple[np.ndarray, ...] | None
     output_tokens: np.ndarray | None
     sampling: Mapping[str, Any] | tuple[Mapping[str, Any], ...] | None
     meta: Any
@@ -112,19 +117,20 @@ class RoundsDump:
         InputError
             If a row has NaN or +inf, or only -inf; round, key and row are named.
         """
-        one = self.rounds[index]
+        one, g = self.rounds[index], self.rounds[index].gamma
         rows = [
-            None if array is None else self._read(index, key, array)
-            for key, array in (
-                ("target_logits", one.target), ("draft_logits", one.draft), (PROPOSAL_KEY, one.proposal),
+            None if array is None else self._read(index, key, array, count)
+            for key, array, count in (
+                ("target_logits", one.target, g + 1), ("draft_logits", one.draft, g),
+                (PROPOSAL_KEY, one.proposal, g),
             )
         ]  # fmt: skip
         return RoundLogits(*rows)  # type: ignore[arg-type]
 
-    def _read(self, index: int, key: str, array: Rows) -> np.ndarray:
-        if not array.shape[0]:
+    def _read(self, index: int, key: str, array: Rows, count: int) -> np.ndarray:
+        if not count:
             return np.empty((0, self.vocab), np.float32)
-        rows = checked_rows(f"{self.path}: round {index}", key, array, 0, array.shape[0], unit="row")
+        rows = checked_rows(f"{self.path}: round {index}", key, array, 0, count, unit="row")
         wide = np.full((len(rows), self.vocab), -np.inf, rows.dtype)
         wide[:, : rows.shape[-1]] = rows
         return wide
@@ -158,6 +164,9 @@ def rounds_from_mapping(
 ) -> RoundsDump:
     """Check what a file holds and return it as a rounds dump; no logits are read.
 
+    ``draft_tokens`` of different lengths may be padded with -1 at the end, and the rows and uniforms with
+    anything: what belongs to a -1 is not read. The target's row g is then the one after g tokens.
+
     Raises
     ------
     InputError
@@ -182,15 +191,35 @@ def rounds_from_mapping(
             )
     check_companions(path, {key: value for key, value in mapping.items() if key != ROUNDS_KEY}, {})
     known = (2**31) - 1
-    context, output = (
-        None if mapping.get(key) is None else integers(f"{path}: {key}", mapping[key], None, -1, known)
-        for key in ("context_tokens", "output_tokens")
-    )
+    context, output = mapping.get("context_tokens"), mapping.get("output_tokens")
+    if _several(context):
+        context = tuple(
+            integers(f"{path}: context_tokens[{i}]", part, None, -1, known) for i, part in enumerate(context)
+        )
+    elif context is not None:
+        context = integers(f"{path}: context_tokens", context, None, -1, known)
+    if output is not None:
+        output = integers(f"{path}: output_tokens", _joined(output), None, -1, known)
     first = rounds[0]
     meta = mapping.get("meta")
     dtype = "/".join(dict.fromkeys((first.target.dtype.name, first.draft.dtype.name)))
     stated = samplings(path, meta, len(rounds))
     return RoundsDump(str(path), tuple(rounds), width, dtype, context, output, stated, meta)
+
+
+def _several(context: Any) -> TypeGuard[list | tuple]:
+    """Whether these are the contexts of several prompts, one array each, as the recorder writes them."""
+    return isinstance(context, (list, tuple)) and any(
+        isinstance(part, (list, np.ndarray)) for part in context
+    )
+
+
+def _joined(tokens: Any) -> Any:
+    """Rows of tokens that -1s pad at the end, one a round, as one row; anything else as it is."""
+    if not isinstance(tokens, np.ndarray) or tokens.dtype.kind not in "iu" or tokens.ndim != 2:
+        return tokens
+    rows = [row[: len(row) - _padding(row, len(row))] for row in tokens]
+    return np.concatenate([tokens[:0, 0], *rows])
 
 
 def _round(where: str, entry: object, whole: Mapping, pad_vocab: bool) -> Round:
@@ -236,17 +265,35 @@ def _round(where: str, entry: object, whole: Mapping, pad_vocab: bool) -> Round:
         return None if entry.get(key) is None else read(f"{where}: {key}", entry[key], *limits)
 
     drawn = optional("u_next", uniforms, 1)
+    tokens, coins = entry["draft_tokens"], entry.get("u")
+    if padding := _padding(tokens, gamma):
+        gamma -= padding
+        tokens = tokens[:gamma]
+        if isinstance(coins, (list, tuple, np.ndarray)) and len(coins) == gamma + padding:
+            coins = coins[:gamma]
+    prompt = entry.get("prompt")
     return Round(
-        draft_tokens=integers(f"{where}: draft_tokens", entry["draft_tokens"], (gamma,), 0, last),
+        draft_tokens=integers(f"{where}: draft_tokens", tokens, (gamma,), 0, last),
         accepted=integer(f"{where}: accepted", entry["accepted"], 0, gamma),
         next_token=optional("next_token", integer, 0, last),
-        u=optional("u", uniforms, gamma),
+        u=None if coins is None else uniforms(f"{where}: u", coins, gamma),
         u_next=None if drawn is None else float(drawn[0]),
         context_len=optional("context_len", integer, 0, None),
+        prompt=prompt if isinstance(prompt, (int, str)) else None,
         target=target,
         draft=draft,
         proposal=proposal,
     )
+
+
+def _padding(tokens: object, gamma: int) -> int:
+    """How many -1s end ``gamma`` drafted tokens: engines pad rounds of different lengths to one."""
+    if isinstance(tokens, (list, tuple)) and all(type(token) is int for token in tokens):
+        tokens = np.array(tokens, object)
+    if not isinstance(tokens, np.ndarray) or tokens.shape != (gamma,) or not gamma:
+        return 0
+    there = tokens != -1
+    return gamma if not there.any() else int(np.argmax(there[::-1]))
 
 
 def _logits(where: str, key: str, entry: Mapping) -> Rows | None:

@@ -53,7 +53,7 @@ def test_replay_reports_agreement(right):
     assert (row["rounds"], row["decisions"], row["agree"], row["near_ties"]) == (2, 2, 2, 0)
     assert row["first_divergence"] is None
     assert (row["next_tokens"], row["next_tokens_possible"]) == (2, 2)
-    assert row["statistics"] == {"alpha": 1e-6, "tests": 2, "verdict": "not-rejected"}
+    assert row["statistics"] == {"alpha": 1e-6, "tests": 4, "verdict": "not-rejected"}
     assert "2 of 2 agree" in done.err
     assert "proves nothing exact" in done.err
 
@@ -123,6 +123,10 @@ def test_one_bad_file_among_rounds(cli, wrong, tmp_path):
         (("--top-p", "2"), "--top-p must be"),
         (("--min-p", "2"), "--min-p must be"),
         (("--rule", "speculativ"), "did you mean 'speculative'"),
+        (("--rule", "medusa"), "of the rules for paths only block"),
+        (("--rule", "spechub"), "several candidates of one position at once"),
+        (("--eos", "-1"), "--eos must be a token id"),
+        (("--eos", "x"), "--eos must be a whole number"),
         (("--json", "/nowhere/x.json"), "does not exist"),
         (("--wrong",), "replay --help"),
     ],
@@ -144,6 +148,69 @@ def test_replay_fits_a_narrow_terminal(cli, right):
     lines = cli("replay", "--logits", right).out.splitlines()
     assert max(len(line) for line in lines if str(right) not in line) < 100
     assert all(len(line) < 80 for line in lines if line[:10].strip() in ("0", "position"))
+
+
+def test_a_bonus_that_is_always_the_same_token_does_not_meet_the_demand(cli, tmp_path):
+    """100 rounds with p = q = (1/2, 1/2), all accepted, bonus always 0: every token is possible."""
+    half = logs((0.5, 0.5))
+    level = {"draft_logits": half, "target_logits": torch.cat([half, half]), "accepted": 1, "next_token": 0}
+    path = rounds(tmp_path / "r.pt", *[level | {"draft_tokens": torch.tensor([i % 2])} for i in range(100)])
+    done = cli("replay", "--logits", path, "--require-agreement", "--json", "-")
+    (row,) = done.json["results"]
+    assert done.status == 1
+    assert (row["next_tokens_possible"], row["divergences"], row["acceptance_verdict"]) == (
+        100, 0, "not-rejected",
+    )  # fmt: skip
+    (test,) = row["next_token_tests"]
+    assert (test["kind"], test["draws"], test["impossible"], test["verdict"]) == ("bonus", 100, 0, "rejected")
+    assert test["p_value"] < 1e-20
+    assert test["found_after"] <= 30
+    assert test["looks_like"] in ("the most probable token", "tokens by id")
+    assert row["statistics"]["verdict"] == "rejected"
+    assert "bonus draws: 100, rejected" in done.err
+    # Inside one draw in 2^100 there is room for an alpha of 1e-30, not for one of 1e-9.
+    assert cli("replay", "--logits", path, "--require-agreement", "--alpha", "1e-9").status == 1
+    assert cli("replay", "--logits", path, "--require-agreement", "--alpha", "1e-30").status == 0
+
+
+def test_replay_guards_against_probabilities(cli, tmp_path):
+    """.9 > .5 / .6 was rejected rightly; taken for logits it reads 0 of 1 agree."""
+    one = {"draft_tokens": torch.tensor([0]), "accepted": 0, "u": torch.tensor([0.9]), "next_token": 2,
+           "draft_logits": torch.tensor([Q]), "target_logits": torch.tensor([P, P])}  # fmt: skip
+    path = rounds(tmp_path / "p.pt", one)
+    assert_refused(cli("replay", "--logits", path), "look like probabilities", "--input probabilities")
+    for kind, agree in (("probabilities", 1), ("logits", 0)):
+        done = cli("replay", "--logits", path, "--input", kind, "--json", "-")
+        assert (done.status, done.json["results"][0]["agree"]) == (0, agree)
+    assert_refused(cli("replay", "--logits", path, "--input", "log-probabilities"), "round 0", "sum to")
+
+
+def test_replay_of_block_verification(cli, tmp_path):
+    """Path 0, 0 of p = (1/2, 1/2), q = (3/4, 1/4): prefixes pass below 1/5 and 4/9."""
+    p, q = logs((0.5, 0.5)), logs((0.75, 0.25))
+    block = {"draft_tokens": torch.tensor([0, 0]), "draft_logits": torch.cat([q, q]),
+             "target_logits": torch.cat([p, p, p])}  # fmt: skip
+    path = rounds(tmp_path / "b.pt", block | {"accepted": 2, "u": torch.tensor([0.9, 0.4])},
+                  block | {"accepted": 1, "u": torch.tensor([0.1, 0.5])},
+                  block | {"accepted": 0, "u": torch.tensor([0.1, 0.5]), "next_token": 1})  # fmt: skip
+    done = cli("replay", "--logits", path, "--rule", "block", "--json", "-", "--require-agreement")
+    (row,) = done.json["results"]
+    assert done.status == 1
+    assert (row["rule"], row["decisions"], row["agree"], row["divergences"]) == ("block", 5, 4, 1)
+    first = row["first_divergence"]
+    assert (first["round"], first["index"], first["logged"], first["recomputed"]) == (
+        2, 0, "rejected", "accepted",
+    )  # fmt: skip
+    assert first["ratio"] == pytest.approx(1 / 5, rel=1e-5)
+
+
+def test_replay_knows_where_a_text_ends(cli, tmp_path):
+    path = rounds(tmp_path / "e.pt", entry(2, 1, 0.1, next_token=0), entry(0, 1, 0.1, next_token=2),
+                  output_tokens=torch.tensor([2, 0, 2]))  # fmt: skip
+    assert "output_tokens differs" in cli("replay", "--logits", path).out
+    done = cli("replay", "--logits", path, "--eos", 2, "--eos", 7)
+    assert "output_tokens differs" not in done.out
+    assert "tokens: 3, 1.5 a round; the output of 1 rounds was cut" in done.out
 
 
 # compare

@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 from record_helpers import HashModel
 
-from resispec_verify.dumps import load_mapping, open_dump, open_tree
+from resispec_verify import make_rule
+from resispec_verify.analysis.replay import replay
+from resispec_verify.analysis.replay_summary import summarize_replay
+from resispec_verify.analysis.rounds_input import read_rounds
+from resispec_verify.dumps import load_mapping, open_dump, open_rounds, open_tree
 from resispec_verify.errors import InputError
 from resispec_verify.record import record_flat, record_rounds, record_trees
 from resispec_verify.record.loops import Settings, draw
@@ -80,6 +84,12 @@ def test_every_decision_of_the_rounds_can_be_recomputed(tmp_path, dtype):
         accepted_all.append(accepted)
     assert loaded["output_tokens"].tolist() == emitted
     assert set(accepted_all) == {0, 1, 2}
+    # And so `replay` does, of two prompts in one dump.
+    row = summarize_replay(replay(read_rounds(tmp_path / "r.pt"), make_rule("speculative")))
+    assert (row["agree"], row["divergences"], row["notes"]) == (row["decisions"], 0, [])
+    assert row["next_tokens_redrawn"] == 80
+    assert row["tokens_emitted"] == len(emitted)
+    assert [c.tolist() for c in open_rounds(tmp_path / "r.pt").context_tokens] == [list(p) for p in PROMPTS]
 
 
 def test_the_rounds_emit_the_target(tmp_path):

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from resispec_verify import InputError, make_rule
-from resispec_verify.analysis.replay import _acceptance, _rows, replay
+from resispec_verify.analysis.replay import acceptance, replay
+from resispec_verify.analysis.replay_rows import read_rows
 from resispec_verify.analysis.replay_summary import _test, poisson_binomial_tails, summarize_replay
 from resispec_verify.analysis.rounds_input import half_ulp, read_rounds
 from resispec_verify.distributions import Sampling
@@ -204,9 +205,10 @@ def test_the_interval_holds_every_rounding_and_no_more(temperature):
     rng = np.random.default_rng(1)
     entry = {name: rng.normal(size=(rows, 6)).astype(np.float16) * np.float16(8)
              for name, rows in (("target_logits", 2), ("draft_logits", 1))}  # fmt: skip
-    rows = _rows("here", entry, slice(0, 1), Sampling(temperature))
+    entry["draft_tokens"] = np.zeros(1, np.int64)
+    rows = read_rows("here", entry, slice(0, 1), Sampling(temperature)).at(slice(0, 1))
     token = np.array([int(np.argmax(entry["draft_logits"][0]))])
-    (_,), (low,), (high,) = _acceptance(SPECULATIVE, rows, token)
+    (_,), (low,), (high,) = acceptance(SPECULATIVE, rows, token)
     x = token[0]
 
     def ratio(target, draft):
@@ -301,7 +303,7 @@ def test_without_uniforms_a_right_sampler_is_not_rejected(tmp_path):
     row, result = run(tmp_path, *simulated(150), uniforms=False)
     assert (row["decisions"], row["agree"], row["divergences"]) == (0, 0, 0)
     assert [e["position"] for e in row["acceptance_by_position"]] == [0, 1, 2]
-    assert row["statistics"] == {"alpha": 1e-6, "tests": 6, "verdict": "not-rejected"}
+    assert row["statistics"] == {"alpha": 1e-6, "tests": 8, "verdict": "not-rejected"}
     assert "exact" not in str({k: v for k, v in row.items() if k != "path"})
     first = row["acceptance_by_position"][0]
     assert first["reached"] == 150

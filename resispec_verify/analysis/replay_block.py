@@ -1,0 +1,67 @@
+"""Block verification of logged rounds: every prefix of a block has a test of its own, and the longest wins.
+
+Convention (Sun et al. 2024, Algorithm 2; vLLM's kernel): the uniform at index i - 1 tests the prefix of i
+drafted tokens, which passes where ``u <= h_i``; all prefixes are tested, and the longest that passes is
+accepted. So an accepted length says that its own test passed and that all longer ones failed, and of shorter
+ones nothing. From the whole block down these are independent events of known probability.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from resispec_verify.analysis.replay_rows import UNIT, RoundRows, tv_slack
+
+__all__ = ["passes", "weights"]
+
+
+def weights(rows: RoundRows, path: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``w_0, ..., w_m`` along ``path (m,)``, as stored, lowest and highest: ``w_i = min(1, w p / q)``."""
+    here = np.arange(rows.target.shape[-1]) == path[:, None]
+    part = rows.at(slice(0, len(path)))
+    found = []
+    for up, rounding in ((None, 0.0), (~here, -2 * rows.rounding), (here, 2 * rows.rounding)):
+        p, q = (np.take_along_axis(law, path[:, None], axis=-1)[:, 0] for law in part.probabilities(up))
+        ratio = np.divide(p, q, out=np.zeros_like(p), where=q > 0) * (1 + rounding)
+        weight = [1.0]
+        for value in ratio:
+            weight.append(min(1.0, weight[-1] * float(value)))
+        found.append(np.array(weight))
+    value, low, high = found
+    return value, np.minimum(low, value), np.maximum(high, value)
+
+
+def passes(rows: RoundRows, path: np.ndarray) -> np.ndarray:
+    """Probability that each prefix passes, ``h_1, ..., h_g``; as stored, lowest and highest, ``(3, g)``.
+
+    ``h_i = S / (S + 1 - w_i)`` rises with ``S = sum (w_i p - q)_+`` and with w. S moves by no more than the
+    total variations of p and q, and w.
+    """
+    p, q = rows.probabilities()
+    g = len(path)
+    found = np.empty((3, g))
+    w = weights(rows, path)
+    for i in range(1, g + 1):
+        value, low, high = (float(one[i]) for one in w)
+        if i == g:
+            found[:, i - 1] = value, low, high
+            continue
+        moved = 4 * rows.rounding + sum(
+            tv_slack(law, logits, slack, rows.sampling)
+            for law, logits, slack in (
+                (p[i], rows.target[i], rows.target_slack[i]), (q[i], rows.draft[i], rows.draft_slack[i]),
+            )
+        )  # fmt: skip
+        room = float(np.clip(value * p[i] - q[i], 0.0, None).sum())
+        least = max(0.0, float(np.clip(low * p[i] - q[i], 0.0, None).sum()) - moved)
+        most = float(np.clip(high * p[i] - q[i], 0.0, None).sum()) + moved
+        found[:, i - 1] = _chance(room, value), _chance(least, low), _chance(most, high)
+    # The quotient itself is rounded in float32 too.
+    low, high = found[1] * (1 - 4 * UNIT), np.minimum(found[2] * (1 + 4 * UNIT), 1.0)
+    return np.stack([found[0], np.minimum(found[0], low), np.maximum(found[0], high)])
+
+
+def _chance(room: float, weight: float) -> float:
+    """Both are 0 where p = q and w = 1: the prefix then passes whenever it is reached."""
+    total = room + 1.0 - weight
+    return min(1.0, room / total) if total > 0 else 1.0

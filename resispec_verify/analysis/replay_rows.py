@@ -1,0 +1,210 @@
+"""The rows of one round: laws of target and draft, and how far rounding may have moved them.
+
+Logits were rounded when they were stored, and the engine's softmax was rounded too. What an engine worked
+with lies in a box around what the log says; everything here is a bound over that box.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from resispec_verify.analysis.over_dumps import logits_of
+from resispec_verify.analysis.rounds_input import half_ulp
+from resispec_verify.distributions import Sampling
+from resispec_verify.dumps.mapped import release
+from resispec_verify.dumps.rows import rows_of
+from resispec_verify.errors import InputError
+
+__all__ = ["UNIT", "Box", "RoundRows", "read_rows", "tv_slack"]
+
+#: Unit roundoff of float32, the precision an engine's own softmax has at best.
+UNIT = 2.0**-24
+# e^600 is finite, and a bound from a slack of 300 says nothing.
+_MOST_SLACK = 300.0
+# A probability stored as 0 in two bytes may be anything below half the smallest number: from e^-80 of it on.
+_VANISHED = 40.0
+
+
+class Box(NamedTuple):
+    """Bounds of masses or probabilities, ``(..., V)``."""
+
+    low: np.ndarray
+    high: np.ndarray
+
+    def normalised(self) -> Box:
+        """Bounds of each probability, all others free: from bounds of masses."""
+        low, high = self
+        most, least = high.sum(axis=-1, keepdims=True) - high, low.sum(axis=-1, keepdims=True) - low
+        below, above = low + np.maximum(most, 0.0), high + np.maximum(least, 0.0)
+        return Box(
+            np.divide(low, below, out=np.zeros_like(low), where=below > 0),
+            np.divide(high, above, out=np.zeros_like(high), where=above > 0),
+        )
+
+
+@dataclass(frozen=True)
+class RoundRows:
+    """Logits ``(m, V)`` of target and draft in float64, and how far each may be from the engine's own."""
+
+    target: np.ndarray
+    draft: np.ndarray
+    target_slack: np.ndarray
+    draft_slack: np.ndarray
+    sampling: Sampling
+
+    def probabilities(self, up: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Target and draft as stored, or where the tokens ``up`` are as likely as can be in the target and as
+        unlikely as can be in the draft, and all others the other way round.
+        """
+        p, q = self.target, self.draft
+        if up is not None:
+            p = p + np.where(up, self.target_slack, -self.target_slack)
+            q = q - np.where(up, self.draft_slack, -self.draft_slack)
+        return tuple(self.sampling.probabilities(rows, dtype=np.float64) for rows in (p, q))  # type: ignore
+
+    def at(self, rows: slice) -> RoundRows:
+        """Some of the rows; of the draft those that there are."""
+        return RoundRows(
+            self.target[rows], self.draft[rows], self.target_slack[rows], self.draft_slack[rows],
+            self.sampling,
+        )  # fmt: skip
+
+    def target_box(self) -> Box:
+        """Bounds of the target's masses, not normalised."""
+        return _box(self.target, self.target_slack, self.sampling)
+
+    def draft_box(self) -> Box:
+        """Bounds of the draft's masses, not normalised."""
+        return _box(self.draft, self.draft_slack, self.sampling)
+
+    @property
+    def rounding(self) -> float:
+        """Relative float32 rounding of exp (4 roundoffs), the sum (log2 V + 4) and the quotient, of a law."""
+        return UNIT * (math.log2(self.target.shape[-1]) + 10)
+
+
+def read_rows(
+    where: str, entry: Mapping[str, Any], rows: slice, sampling: Sampling, kind: str = "logits"
+) -> RoundRows:
+    """Rows of one round, from what is stored.
+
+    Parameters
+    ----------
+    where : str
+        Begins errors.
+    rows : slice
+        Of target and draft; of the draft those that there are.
+    kind : str
+        "logits", "probabilities" or "log-probabilities".
+
+    Raises
+    ------
+    InputError
+        Rows that are not finite, or no distributions where they should be.
+    """
+    arrays = []
+    for key, more in (("target_logits", 1), ("draft_logits", 0)):
+        start, stop = rows.start or 0, min(rows.stop, len(entry["draft_tokens"]) + more)
+        stored = rows_of(entry[key], start, max(start, stop))
+        values, slack = _as_logits(f"{where}: {key}", stored, kind, start)
+        release(entry[key])
+        highest = values.max(axis=-1, keepdims=True, initial=-np.inf)
+        if not np.isfinite(highest).all():
+            i = int(np.argmax(~np.isfinite(highest[:, 0])))
+            raise InputError(f"{where}: {key}, row {i + start} has NaN or +inf, or only -inf; "
+                             "log finite logits")  # fmt: skip
+        arrays.append(values)
+        # An engine's softmax in float32 rounds the shift and the division: 2 roundoffs of the distance.
+        distance = np.where(np.isfinite(values), highest - values, 0.0)
+        arrays.append(slack + 2 * UNIT * distance)
+    values, slack, draft_values, draft_slack = arrays
+    return RoundRows(values, draft_values, slack, draft_slack, sampling)
+
+
+def _as_logits(name: str, stored: np.ndarray, kind: str, first: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows as float64 logits, and how far storing has moved each."""
+    values = logits_of(kind, stored.astype(np.float64), name, first)
+    if kind != "probabilities":
+        return values, half_ulp(values, stored.dtype)
+    plain = stored.astype(np.float64)
+    half = half_ulp(plain, stored.dtype)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slack = np.where(plain > 0, np.log1p(half / plain), 0.0)
+        # Only two-byte types round to 0 what might be drawn in practice.
+        vanished = (plain == 0) & (stored.dtype.itemsize == 2)
+        values = np.where(vanished, np.log(half) - _VANISHED, values)
+    return values, np.where(vanished, _VANISHED, slack)
+
+
+def _box(logits: np.ndarray, slack: np.ndarray, sampling: Sampling) -> Box:
+    """Bounds of the masses that the sampling gives to tokens, relative to the largest as stored."""
+    if sampling.temperature == 0:
+        maybe = logits + slack >= (logits - slack).max(axis=-1, keepdims=True, initial=-np.inf)
+        alone = maybe.sum(axis=-1, keepdims=True) == 1
+        return Box((maybe & alone).astype(np.float64), maybe.astype(np.float64))
+    z = (logits - logits.max(axis=-1, keepdims=True, initial=-np.inf)) / sampling.temperature
+    h = np.minimum(slack / sampling.temperature, _MOST_SLACK)
+    rounding = UNIT * (math.log2(logits.shape[-1]) + 10)
+    low, high = np.exp(z - h) * (1 - rounding), np.exp(np.minimum(z + h, _MOST_SLACK)) * (1 + rounding)
+    for i in range(len(z)):
+        low[i], high[i] = _filtered(low[i], high[i], sampling)
+    return Box(low, high)
+
+
+def _filtered(low: np.ndarray, high: np.ndarray, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
+    """Set to 0 the lower bounds of tokens that a filter may drop, and the upper ones of those it drops.
+
+    A filter keeps the tokens of largest mass, ties included or not; which are kept may change with rounding.
+    """
+    k, nucleus, floor = sampling.top_k, sampling.top_p, sampling.min_p
+    if k is not None and k < len(low):
+        sorted_high, sorted_low = np.sort(high)[::-1], np.sort(low)[::-1]
+        low, high = np.where(low >= sorted_high[k], low, 0.0), np.where(high >= sorted_low[k - 1], high, 0.0)
+    if nucleus is not None and nucleus < 1:
+        low, high = _nucleus(low, high, nucleus)
+    if floor is not None and floor > 0:
+        surely, perhaps = low >= floor * high.max(), high >= floor * low.max()
+        low, high = np.where(surely, low, 0.0), np.where(perhaps, high, 0.0)
+    return low, high
+
+
+def _nucleus(low: np.ndarray, high: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """Top-p: a token stays while what is above it has less than the share of the mass."""
+    slack = len(low) * np.finfo(np.float64).eps + 1e-14
+    by_high, by_low = np.argsort(-high, kind="stable"), np.argsort(-low, kind="stable")
+
+    def above(order: np.ndarray, key: np.ndarray, limit: np.ndarray, side: Any) -> tuple[np.ndarray, ...]:
+        """Of the tokens whose ``key`` exceeds each limit: their sums of low and of high."""
+        count = len(key) - np.searchsorted(key[order][::-1], limit, side=side)
+        sums = [np.concatenate([[0.0], np.cumsum(values[order])]) for values in (low, high)]
+        return tuple(total[count] for total in sums)
+
+    # At most above y: every token whose high reaches y's low, but y itself, as heavy as can be.
+    least, most = above(by_high, high, low, "left")
+    most = np.maximum(most - high, 0.0)
+    rest = np.maximum(low.sum() - (least - low), 0.0)
+    surely = most < (share - slack) * (most + rest)
+    least, most = above(by_low, low, high, "right")
+    rest = np.maximum(high.sum() - most, 0.0)
+    perhaps = least < (share + slack) * (least + rest)
+    first = np.argmax(high)
+    perhaps[first] = True
+    return np.where(surely, low, 0.0), np.where(perhaps, high, 0.0)
+
+
+def tv_slack(law: np.ndarray, logits: np.ndarray, slack: np.ndarray, sampling: Sampling) -> float:
+    """How far in total variation a law ``(V,)`` may be from the engine's.
+
+    With ``p'_j = p_j e^d_j / E_p[e^d]`` and ``|d_j| <= h_j``, TV(p, p') is at most
+    ``E_p[e^h - 1] / E_p[e^-h]``. At temperature 0 it is 0 where the best token is certain, and else 1.
+    """
+    if sampling.temperature == 0:
+        return 1.0 - float(_box(logits[None], slack[None], sampling).low.sum())
+    h = np.minimum(slack / sampling.temperature, _MOST_SLACK)
+    # Sums, not dot products: those are split over threads, which on rows this short only wait for each other.
+    return min(1.0, float((law * np.expm1(h)).sum() / (law * np.exp(-h)).sum()))
