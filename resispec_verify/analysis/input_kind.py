@@ -114,7 +114,7 @@ def _to_apply(
     except InputError:
         return None  # it is told with its position when it is used
     for sampling in given:
-        if sampling.temperature != 1.0:
+        if sampling.temperature not in (0.0, 1.0):  # 0 leaves the best token, whatever was applied
             return f"temperature {sampling.temperature:g}"
         if sampling.top_p not in (None, 1.0):
             first = widened(rows_of(dump.target, 0, 1))

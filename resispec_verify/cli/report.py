@@ -104,7 +104,7 @@ def report(
         raise InputError(f"--candidates must be in 1..{MOST_CANDIDATES}, got {candidates}")
     if not max_states >= 1:
         raise InputError(f"--max-states must be at least 1, got {max_states:g}")
-    evaluation = make_evaluation(rule, candidates, "operational", gap, max_expansions, 0, None)
+    evaluation = make_evaluation(rule, candidates, "operational", gap, max_expansions, None, None)
     reading = make_reading(
         temperature, (top_k, top_p, min_p), (None, None, None), input, "float64", positions, batch
     )

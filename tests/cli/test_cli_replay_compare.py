@@ -93,7 +93,7 @@ def test_rejected_rates_do_not_meet_the_demand(cli, tmp_path):
 
 def test_replay_of_several_rules_and_samplings(cli, wrong):
     done = cli("replay", "--logits", wrong, "--rule", "speculative", "--rule", "resispec", "--json", "-",
-               "--temperature", 0.5, "--top-k", 2)  # fmt: skip
+               "--temperature", 0.5, "--top-k", 2, "--input", "logits")  # fmt: skip
     assert [(r["rule"], r["temperature"]) for r in done.json["results"]] == [
         ("speculative", 0.5),
         ("resispec", 0.5),
