@@ -9,7 +9,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.analysis.distinct import check_support
-from resispec_verify.analysis.marginals import label
+from resispec_verify.analysis.marginals import double, label
 from resispec_verify.backends import to_numpy
 from resispec_verify.distributions import Pair
 from resispec_verify.evidence.enumeration import Budget, operational_marginals
@@ -138,7 +138,7 @@ def add_limits(
 
 def _limits(rule: Rule, pair: Pair, n: int, rows: int) -> _Limits:
     """The limit of the rule's own proposal, and of sequential rules where candidates are i.i.d."""
-    limit = rule.proposal.limit(pair.target, pair.drawn_from, n)
+    limit = rule.proposal.limit(double(pair.target), double(pair.drawn_from), n)
     joint: list[float | None] = [None] * rows if limit is None else to_numpy(limit).tolist()
     if not isinstance(rule.proposal, Iid):
         return joint, [None] * rows

@@ -5,6 +5,7 @@ Only numbers by position are kept, so memory does not grow with a dump beyond a 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -25,7 +26,9 @@ from resispec_verify.kernels.divergences import distances, divergence_bounds, pr
 from resispec_verify.rules import ResiSpec, Rule
 from resispec_verify.verdict import Verdict, judge_all, overall, resolution
 
-__all__ = ["Clock", "Evaluation", "Row", "evaluate"]
+__all__ = ["Clock", "Evaluation", "Row", "double", "evaluate"]
+
+_UNDECIDABLE = resolution(float(np.finfo(np.float32).eps))
 
 PHASES = ("load", "softmax", "rounds", "divergences", "limit")
 
@@ -122,6 +125,28 @@ class Row:
         self.capped += other.capped
         self.proxy_excess = max(self.proxy_excess, other.proxy_excess)
 
+    def certified_tv(self) -> list[tuple[float, float]]:
+        """Bounds on the total variation by position, rounding included."""
+        slack = self.rounding or [0.0] * len(self.tv)
+        rows = zip(self.tv_low, self.tv_high, slack, strict=True)
+        return [(max(low - e, 0.0), min(high + e, 1.0)) for low, high, e in rows]
+
+    def certified_kl(self) -> list[tuple[float, float]]:
+        """Bounds on the KL divergence by position, up to rounding.
+
+        Where rounding is bounded by more than float32's resolution, what the total variation implies:
+        Pinsker's inequality from below, and nothing from above.
+        """
+        slack = self.rounding or [0.0] * len(self.kl)
+        rows = zip(self.kl_low, self.kl_high, slack, self.certified_tv(), strict=True)
+        return [
+            (low, high) if e <= _UNDECIDABLE else (2.0 * tv[0] ** 2, math.inf) for low, high, e, tv in rows
+        ]
+
+    def undecidable(self) -> list[int]:
+        """Positions at which rounding may be all there is: what is printed of them is no estimate."""
+        return [i for i, e in zip(self.position, self.rounding, strict=False) if e > _UNDECIDABLE]
+
     def overall(self) -> Verdict | None:
         """The verdict over all positions; None for the path identity, which decides nothing."""
         return overall(self.verdict) if self.marginal == "operational" else None
@@ -212,7 +237,8 @@ def _limits(pair: Pair, evaluation: Evaluation, rows: int) -> list[list[float | 
         n = _count(rule, evaluation)
         limit = next((found for other, m, found in known if m == n and other == rule.proposal), None)
         if limit is None:
-            values = rule.proposal.limit(pair.target, pair.drawn_from, n)
+            # In float64: rounded to less, a limit could lie below what an exact rule accepts.
+            values = rule.proposal.limit(double(pair.target), double(pair.drawn_from), n)
             limit = list[float | None]([None] * rows if values is None else to_numpy(values).tolist())
         known.append((rule.proposal, n, limit))
     return [limit for *_, limit in known]
@@ -274,8 +300,8 @@ def _append(row: Row, marginals: Marginals, target: Any, batch: list[int], limit
         return to_numpy(values).astype(np.float64)
 
     # Divergences are summed in float64 whatever the working precision of the rounds.
-    placed, goal = _double(marginals.placed), _double(target)
-    gap, rounding = host(marginals.gap), host(marginals.rounding)
+    placed, goal = double(marginals.placed), double(target)
+    gap, rounding = host(marginals.gap), np.minimum(host(marginals.rounding), 1.0)
     if gap.any():
         allowed = (
             goal > 0 if row.rule.stays_in_support else xp.ones(goal.shape, dtype=xp.bool, device=goal.device)
@@ -285,7 +311,7 @@ def _append(row: Row, marginals: Marginals, target: Any, batch: list[int], limit
         estimate = _estimate(marginals, placed, goal, allowed)
         tv, kl = (host(v) for v in distances(estimate, goal))
         tv_low, tv_high = (np.where(gap > 0, host(v), tv) for v in tv_interval(marginals, target))
-        bounds = divergence_bounds(placed, goal, _double(marginals.gap), allowed)
+        bounds = divergence_bounds(placed, goal, double(marginals.gap), allowed)
         kl_low, kl_high = (np.where(gap > 0, host(v), kl) for v in (bounds.kl_low, bounds.kl_high))
         tv, kl = np.clip(tv, tv_low, tv_high), np.clip(kl, kl_low, kl_high)
     else:
@@ -327,7 +353,7 @@ def _append_identity(
 ) -> None:
     if emitted.dtype != array_namespace(emitted).float64:  # shows the noise of the working precision
         row.kl_printed += to_numpy(printed_kl(emitted, target)).astype(np.float64).tolist()
-    emitted, target = _double(emitted), _double(target)
+    emitted, target = double(emitted), double(target)
     tv, kl = (to_numpy(v).tolist() for v in distances(emitted, target))
     row.position += batch
     row.kl += kl
@@ -340,7 +366,8 @@ def _append_identity(
     row.limit += limit
 
 
-def _double(values: Any) -> Any:
+def double(values: Any) -> Any:
+    """The array in float64."""
     xp = array_namespace(values)
     return xp.astype(values, xp.float64, copy=False)
 
@@ -348,7 +375,7 @@ def _double(values: Any) -> Any:
 def _estimate(marginals: Marginals, placed: Any, target: Any, allowed: Any) -> Any:
     """Complete the placed mass: the rest is spread like what was placed after a first rejection."""
     xp = array_namespace(placed)
-    later = xp.where(allowed, xp.clip(placed - _double(marginals.first), 0.0, None), 0.0)
+    later = xp.where(allowed, xp.clip(placed - double(marginals.first), 0.0, None), 0.0)
     total = xp.sum(later, axis=-1, keepdims=True)
     shape = xp.where(total > 0, later / xp.where(total > 0, total, 1.0), target)
-    return placed + _double(marginals.gap)[:, None] * shape
+    return placed + double(marginals.gap)[:, None] * shape

@@ -134,6 +134,11 @@ def remarks(rows: list[Row]) -> list[str]:
 
 def _remarks_on(r: dict[str, Any]) -> list[str]:
     lines = []
+    if r["positions_undecidable"]:
+        lines.append(
+            f"floats cannot tell at {r['positions_undecidable']} of {r['positions']} positions: a residual "
+            "of rounding is divided by its own size there; TV and KL are no estimates (bounds in --json)."
+        )
     if r["positions_above_limit"]:
         lines.append(
             f"accepts more than any exact rule can at {r['positions_above_limit']} of {r['positions']} "

@@ -44,6 +44,14 @@ def _two(p, q, outside):
 
 
 @jit()
+def _insert(value, largest):
+    """Keep the largest values, in descending order."""
+    for k in range(largest.shape[0]):
+        if value > largest[k]:
+            value, largest[k] = largest[k], value
+
+
+@jit()
 def _many(p, q, outside, n, nodes, weights):
     """``1 - f(H) = l integral exp(-l t) (c_0 + ... + c_{n-1}) dt``, c_j = P(j tokens of H have rung by t)."""
     vocab = p.shape[0]
@@ -65,12 +73,19 @@ def _many(p, q, outside, n, nodes, weights):
                 break
             missed[j] += w * np.exp(-outside[j + 1] * t) * total
     least, p_sum = 0.0, 0.0
+    largest = np.zeros(n)  # of the prefix, in descending order
     for j in range(vocab):
         p_sum += p[j]
         rest = outside[j + 1]
+        _insert(q[j], largest)
         if 0.0 < rest < _SMALLEST_OUTSIDE:
-            continue  # beyond the quadrature; leaving a set out can only raise the limit
-        inside = 1.0 if rest <= 0.0 else min(max(1.0 - rest * missed[j], 0.0), 1.0)
+            # Beyond the quadrature. After k draws inside, at least the next largest token is left there.
+            inside = 1.0
+            for k in range(n):
+                inside -= rest / (rest + largest[k])
+            inside = max(inside, 0.0)
+        else:
+            inside = 1.0 if rest <= 0.0 else min(max(1.0 - rest * missed[j], 0.0), 1.0)
         least = min(least, p_sum - inside)
     return least
 
@@ -113,6 +128,8 @@ def without_replacement_limit(target: Any, draft: Any, candidates: int) -> Any:
     p, q = (to_numpy(a).astype(np.float64) for a in (target, draft))
     rows = zip(p.reshape(-1, p.shape[-1]), q.reshape(-1, q.shape[-1]), strict=True)
     limits = np.asarray([_row(*row, candidates) for row in rows]).reshape(p.shape[:-1])
+    if target.dtype != xp.float64:  # a limit is rounded up
+        limits = np.minimum(limits * (1.0 + float(xp.finfo(target.dtype).eps)), 1.0)
     return xp.asarray(limits, dtype=target.dtype, device=target.device)
 
 

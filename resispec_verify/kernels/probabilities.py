@@ -20,20 +20,34 @@ def temper(logits: Any, temperature: float, *, dtype: Any) -> Any:
     temperature : float
         ``>= 0``. At 0 the first maximum is 0 and everything else -inf: the one-hot of the first argmax.
     dtype : dtype
-        Working precision; the cast comes first.
+        Working precision. The cast comes first, but for what it cannot hold: wider logits are shifted before
+        it, and a temperature outside its range divides in float64.
     """
     xp = array_namespace(logits)
+    limits = xp.finfo(dtype)
+    outside = temperature != 0.0 and not float(limits.smallest_normal) <= temperature <= float(limits.max)
+    if outside and dtype != xp.float64:
+        return _cast(temper(logits, temperature, dtype=xp.float64), dtype)
+    if temperature != 0.0 and float(xp.finfo(logits.dtype).max) > float(limits.max):
+        with np.errstate(over="ignore"):
+            logits = _cast(logits - xp.max(logits, axis=-1, keepdims=True), dtype)
     logits = xp.astype(logits, dtype, copy=False)
     if temperature == 0.0:
         best = xp.argmax(logits, axis=-1, keepdims=True)
         tokens = xp.arange(logits.shape[-1], dtype=best.dtype, device=logits.device)
         zero = xp.asarray(0.0, dtype=dtype, device=logits.device)
         return xp.where(tokens == best, zero, -xp.inf)
-    shifted = logits - xp.max(logits, axis=-1, keepdims=True)
-    if temperature == 1.0:
-        return shifted
-    with np.errstate(over="ignore"):  # a tiny temperature sends the rest to -inf, which is right
-        return shifted / temperature
+    # What lies further below the maximum than floats reach, or is sent there by a tiny temperature, is -inf.
+    with np.errstate(over="ignore"):
+        shifted = logits - xp.max(logits, axis=-1, keepdims=True)
+        return shifted if temperature == 1.0 else shifted / temperature
+
+
+def _cast(shifted: Any, dtype: Any) -> Any:
+    """Rows of which nothing is above 0; what lies below the range of the dtype is -inf."""
+    xp = array_namespace(shifted)
+    with np.errstate(over="ignore"):
+        return xp.astype(shifted, dtype, copy=False)
 
 
 def softmax(tempered: Any) -> Any:

@@ -41,18 +41,19 @@ def transport_limit(target: Any, draft: Any, candidates: int) -> Any:
     if candidates == 0:
         return xp.zeros(target.shape[:-1], dtype=target.dtype, device=target.device)
     dtype, wide = target.dtype, xp.float64  # prefix sums over a vocabulary need the digits
+    up = 1.0 if dtype == wide else 1.0 + float(xp.finfo(dtype).eps)  # a limit is rounded up
     target, draft = xp.astype(target, wide, copy=False), xp.astype(draft, wide, copy=False)
     if is_numpy_array(target):
         shape, vocab = target.shape[:-1], target.shape[-1]
         rows = zip(target.reshape(-1, vocab), draft.reshape(-1, vocab), strict=True)
         limits = [limit_of_prefix(ratio_order(p, q).prefix, candidates) for p, q in rows]
-        return np.asarray(limits, dtype).reshape(shape)
+        return np.asarray(np.minimum(np.asarray(limits) * up, 1.0), dtype).reshape(shape)
     order = xp.argsort(density_ratio(target, draft), axis=-1)
     p = xp.cumulative_sum(xp.take_along_axis(target, order, axis=-1), axis=-1)
     q = xp.cumulative_sum(xp.take_along_axis(draft, order, axis=-1), axis=-1)
     slack = p.shape[-1] * xp.finfo(wide).eps
     least = xp.clip(xp.min(p - q**candidates, axis=-1), None, 0.0) + slack
-    return xp.astype(xp.clip(1.0 + least, 0.0, 1.0), dtype)
+    return xp.astype(xp.clip((1.0 + least) * up, 0.0, 1.0), dtype)
 
 
 @jit()
