@@ -117,7 +117,7 @@ def _raise(budget, j, literal, order, levels, faint):
     return 0.0, rank + k, own, kept + spill * levels.outside, spill
 
 
-@jit()
+@jit(forceinline=True)
 def _spread(budget, j, literal, order, tail, levels):
     """In proportion: (rank, own, kept, share)."""
     p, q, prefix = order.p, order.q, order.prefix
@@ -158,18 +158,31 @@ def _sum_rejections(order, levels, faint, tail, water, floor, literal, atoms, co
 
     Returns the coefficients of R on tokens with q > 0 and with q = 0, and what rounding is magnified by.
     """
-    p, q = order.p, order.q
+    p, q, ratio, prefix, suffix = order.p, order.q, order.ratio, order.prefix, levels.suffix
+    filled, fill_table, finite = levels.filled, levels.table, levels.finite
     vocab = p.shape[0]
     covered = spilled = magnified = 0.0
-    for j in range(rank_of(1.0, order.ratio, order.table)):
+    for j in range(rank_of(1.0, ratio, order.table)):
         weight = q[j] - p[j]
         if weight <= 0.0:
             continue
-        off = sum_without(p, 0, vocab, order.prefix[vocab, 1], j)
-        budget = min(max(weight, order.ratio[0]) if floor else weight, off)
+        off = sum_without(p, 0, vocab, prefix[vocab, 1], j)
+        budget = min(max(weight, ratio[0]) if floor else weight, off)
         share = spill = 0.0
         if water:
-            level, rank, own, kept, spill = _raise(budget, j, literal, order, levels, faint)
+            # Nearly always the level is found at once; the calls, with all their arrays, cost more than that.
+            alone = filled[j] - p[j]  # what the others hold where j is full
+            rank = rank_of(budget + p[j] if alone <= budget else budget, filled, fill_table)
+            level, full, slope = np.inf, 0.0, 0.0
+            if not literal and rank < finite:
+                full, slope = prefix[rank, 1], suffix[rank, 0]
+                safe = full - p[j] >= 0.25 * full if j < rank else slope - q[j] >= 0.25 * slope
+                full, slope = (full - p[j], slope) if j < rank else (full, slope - q[j])
+                level = max(budget - full, 0.0) / slope if safe else np.inf
+            if rank < finite and level <= ratio[rank] and (rank == 0 or level >= ratio[rank - 1]):
+                own, kept = min(level * q[j], p[j]), full + level * slope
+            else:
+                level, rank, own, kept, spill = _raise(budget, j, literal, order, levels, faint)
         else:
             level = budget
             rank, own, kept, share = _spread(budget, j, literal, order, tail, levels)
@@ -232,13 +245,14 @@ def last_round(order: RatioOrder, *, redistribution: str, budget: str, hole: str
     """
     vocab = order.p.shape[0]
     atoms, correction, direct = np.zeros((vocab + 1, 2)), np.zeros(vocab), np.zeros(vocab)
-    levels = levels_of(order)
+    water = redistribution == "water-filling"
+    levels = levels_of(order, tabulated=water)
     covered, spilled, magnified = _sum_rejections(
         order,
         levels,
         _faint(order, levels),
         np.append(np.cumsum(order.p[::-1])[::-1], 0.0),
-        redistribution == "water-filling",
+        water,
         budget == "floor",
         hole == "literal",
         atoms,

@@ -171,6 +171,9 @@ def _leaves(s, chunk, chunks, place, order, levels, grids, values, deposits, sum
     hole_q = hole_p = 0.0
     if hole >= 0:
         hole_q, hole_p = q_all[hole], p_all[hole]
+    if levels is not None:
+        filled, fill_table, suffix = levels.filled, levels.table, levels.suffix
+        top, finite, outside = levels.top, levels.finite, levels.outside
     others, others_rank = np.array([[hole_q, hole_p]]), np.array([hole])
     extent = rank_of(low[stop - 1], ratio, table)
     alive, paths = start, 0
@@ -217,14 +220,15 @@ def _leaves(s, chunk, chunks, place, order, levels, grids, values, deposits, sum
                 l_a, l_b = t_a, t_b
             else:
                 l_a, r_a, slope, spill_a = level_of(
-                    t_a, j, q, free, hole_left, others, others_rank, ratio, table, prefix, q_all, levels
-                )
+                    t_a, j, q, free, hole_left, others, others_rank, ratio, table, prefix, q_all, filled,
+                    fill_table, suffix, top, finite, outside,
+                )  # fmt: skip
                 l_b, r_b, spill_b = l_a, r_a, spill_a
-                if r_a < levels.finite:
-                    l_b = min(l_a + (t_b - t_a) / slope, ratio[levels.finite - 1])
+                if r_a < finite:
+                    l_b = min(l_a + (t_b - t_a) / slope, ratio[finite - 1])
                     r_b = rank_of(l_b, ratio, table)
-                elif levels.outside > 0.0:
-                    spill_b = min(spill_a + (t_b - t_a) / levels.outside, 1.0)
+                elif outside > 0.0:
+                    spill_b = min(spill_a + (t_b - t_a) / outside, 1.0)
                 own_a, own_b = min(l_a * q, free), min(l_b * q, free)
                 hole_a, hole_b = min(l_a * hole_q, hole_p), min(l_b * hole_q, hole_p)
             w_a, w_b = 1.0 - c_a, 1.0 - c_b

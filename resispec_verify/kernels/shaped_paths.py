@@ -132,6 +132,9 @@ def _reject_last(level, order, levels, path, sums):
     frame = path.frames[level]
     weight, t_parent, rank, holes = frame.weight, frame.t, frame.rank, frame.holes
     share, spilled, paths = 0.0, 0.0, 0
+    if levels is not None:
+        filled, fill_table, suffix = levels.filled, levels.table, levels.suffix
+        top, finite, outside = levels.top, levels.finite, levels.outside
     for i in range(rank + holes):
         j = i
         if i >= rank:  # a hole can be rejected again even where p/q >= t
@@ -156,8 +159,9 @@ def _reject_last(level, order, levels, path, sums):
             correction[j] += w * own + c * free
         else:
             l, r, _, spill = level_of(
-                t, j, q[j], free, holes, hole, hole_rank, ratio, table, prefix, q, levels
-            )
+                t, j, q[j], free, holes, hole, hole_rank, ratio, table, prefix, q, filled, fill_table, suffix,
+                top, finite, outside,
+            )  # fmt: skip
             w = weight
             spilled += w * spill
             correction[j] += w * min(l * q[j], free)

@@ -67,30 +67,25 @@ class Levels(NamedTuple):
     outside: float
 
 
-def levels_of(order: RatioOrder) -> Levels:
-    """Tabulate the sum."""
+def levels_of(order: RatioOrder, *, tabulated: bool = True) -> Levels:
+    """Tabulate the sum; or, for sums of q alone, leave out all but the first of ``suffix``."""
     vocab = order.p.shape[0]
     finite, drafted = int(np.searchsorted(order.ratio, HIGHEST)), int(np.count_nonzero(order.q))
-    top = int(np.argmax(order.q))
-    others = order.q.copy()
-    others[top] = 0.0
     suffix = np.zeros((vocab + 1, 2))
-    suffix[:-1, 0], suffix[:-1, 1] = np.cumsum(order.q[::-1])[::-1], np.cumsum(others[::-1])[::-1]
-    filled = np.full(vocab, np.inf)
-    filled[:finite] = order.prefix[:finite, 1] + order.ratio[:finite] * suffix[:finite, 0]
-    filled = np.maximum.accumulate(filled)  # ties stand in either order
-    return Levels(
-        filled,
-        bucket_table(filled),
-        suffix,
-        top,
-        finite,
-        drafted,
-        float(order.p[drafted:].sum()),
-    )
+    suffix[:-1, 0] = np.cumsum(order.q[::-1])[::-1]
+    filled, table, top = np.empty(0), np.empty(0, np.int32), int(np.argmax(order.q))
+    if tabulated:
+        others = order.q.copy()
+        others[top] = 0.0
+        suffix[:-1, 1] = np.cumsum(others[::-1])[::-1]
+        filled = np.full(vocab, np.inf)
+        filled[:finite] = order.prefix[:finite, 1] + order.ratio[:finite] * suffix[:finite, 0]
+        filled = np.maximum.accumulate(filled)  # ties stand in either order
+        table = bucket_table(filled)
+    return Levels(filled, table, suffix, top, finite, drafted, float(order.p[drafted:].sum()))
 
 
-@jit()
+@jit(forceinline=True)
 def sum_without(values, first, last, whole, left_out):
     """``whole``, the sum of ``values[first:last]``, without the entry at ``left_out``.
 
@@ -120,15 +115,17 @@ def _partial_slope(rank, j, p, holes, hole_rank, stop, q_all):
 
 
 @jit(forceinline=True)
-def level_of(t, j, q, p, holes, hole, hole_rank, ratio, table, prefix, q_all, levels):
+def level_of(
+    t, j, q, p, holes, hole, hole_rank, ratio, table, prefix, q_all, filled, fill_table, suffix,
+    top, finite, outside,
+):  # fmt: skip
     """The level with total ``t`` off the token at rank ``j`` and off the holes: (level, rank, slope, spill).
 
     ``q`` and ``p`` are those of ``j``; ``p = 0`` leaves nothing out. ``hole[h]`` starts with q and p of the
     hole at ``hole_rank[h]``. ``slope`` is at least the derivative of the sum at the level. Where all are full
     the rank is ``finite``, and ``spill`` is the share of p that tokens with q = 0 get. There must be no faint
-    tokens.
+    tokens. Arrays come one by one: taken out of a tuple here, each would be counted at each call.
     """
-    filled, suffix, top, finite = levels.filled, levels.suffix, levels.top, levels.finite
     base, part, stop, which = t, 0.0, finite, 0
     for g in range(-1 if p > 0.0 else 0, holes):
         at = j if g < 0 else hole_rank[g]
@@ -148,11 +145,11 @@ def level_of(t, j, q, p, holes, hole, hole_rank, ratio, table, prefix, q_all, le
             else:
                 part += own_q
             stop = min(stop, at)
-    rank, level, above, spill = rank_of(base, filled, levels.table), ratio[finite - 1], 0.0, 0.0
+    rank, level, above, spill = rank_of(base, filled, fill_table), ratio[finite - 1], 0.0, 0.0
     while rank < finite:  # Newton's method: the sum is concave, so that no step goes too far
         slope, level = suffix[rank, which] - part, ratio[rank]
         if slope <= _CANCELS * suffix[rank, which]:
-            slope = _partial_slope(rank, j, p, holes, hole_rank, levels.drafted, q_all)
+            slope = _partial_slope(rank, j, p, holes, hole_rank, finite, q_all)
         if slope > 0.0:
             level = max((base - prefix[rank, 1]) / slope, 0.0)
         if level <= ratio[rank] or rank >= stop:
@@ -162,6 +159,6 @@ def level_of(t, j, q, p, holes, hole, hole_rank, ratio, table, prefix, q_all, le
         rank = min(max(rank_of(level, ratio, table), rank + 1), stop)
     if rank >= finite:
         level = ratio[finite - 1]
-        if levels.outside > 0.0:
-            spill = min(max((base - prefix[finite, 1]) / levels.outside, 0.0), 1.0)
+        if outside > 0.0:
+            spill = min(max((base - prefix[finite, 1]) / outside, 0.0), 1.0)
     return level, rank, above, spill
