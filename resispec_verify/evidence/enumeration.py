@@ -235,7 +235,7 @@ def _token_free(rule: Rule, target: Any, draft: Any, n: int, drawn_from: Any, fa
         steps.append((weight, condition * rule.final_condition(state)))
     rows = target.shape[0]
     base = rounding_bound(target, drawn_from, n, 2 * summation_error(target.shape[-1]) + 8, _eps(target))
-    error = base + underflow(draft, drawn_from)
+    error = base if fair else base + underflow(draft, drawn_from)
     return Marginals(
         placed,
         first=xp.zeros((rows, 1), dtype=target.dtype, device=target.device),  # nothing is left to estimate
