@@ -127,9 +127,16 @@ class Row:
 
     def certified_tv(self) -> list[tuple[float, float]]:
         """Bounds on the total variation by position, rounding included."""
-        slack = self.rounding or [0.0] * len(self.tv)
-        rows = zip(self.tv_low, self.tv_high, slack, strict=True)
-        return [(max(low - e, 0.0), min(high + e, 1.0)) for low, high, e in rows]
+        return self._widened(self.tv_low, self.tv_high)
+
+    def certified_acceptance(self) -> list[tuple[float, float]]:
+        """Bounds on the total acceptance by position, rounding included."""
+        return self._widened(self.accepted_low, self.accepted_high)
+
+    def _widened(self, low: list[float], high: list[float]) -> list[tuple[float, float]]:
+        slack = self.rounding or [0.0] * len(low)
+        rows = zip(low, high, slack, strict=True)
+        return [(max(a - e, 0.0), min(b + e, 1.0)) for a, b, e in rows]
 
     def certified_kl(self) -> list[tuple[float, float]]:
         """Bounds on the KL divergence by position, up to rounding.

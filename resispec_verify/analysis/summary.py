@@ -82,7 +82,7 @@ def _operational_details(row: Row) -> dict[str, Any]:
         "verdict_counts": {v.value: row.verdict.count(v) for v in Verdict},
         "positions_undecidable": len(row.undecidable()),
         "positions_over_budget": sum(row.exhausted),
-        "acceptance_total_bounds": [_mean(row.accepted_low), _mean(row.accepted_high)],
+        "acceptance_total_bounds": [_mean(ends) for ends in zip(*row.certified_acceptance(), strict=True)],
         "positions_above_limit": len(above),
         "above_limit_position": above[0] if above else None,
         "support_violation": None

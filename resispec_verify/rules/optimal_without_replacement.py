@@ -19,7 +19,12 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
-from resispec_verify.kernels.residuals import normalize, positive_part_condition, share_of
+from resispec_verify.kernels.residuals import (
+    normalize,
+    positive_part_condition,
+    ratio_or_all,
+    share_of,
+)
 from resispec_verify.kernels.shaped_paths import PathSum
 from resispec_verify.kernels.two_distinct import TwoDistinct, two_distinct
 from resispec_verify.rules.interface import Rule, State
@@ -82,6 +87,16 @@ class OptimalWithoutReplacement(Rule):
         xp = array_namespace(state.draft)
         taken = state.extra["first"] + state.extra["second"]
         return normalize(xp.clip(state.extra["target"] - taken, 0.0, None), state.residual)
+
+    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+        """What the second test divides by is a sum of differences, each over what the draft leaves."""
+        if fair or before.round > 0:
+            return 1.0
+        xp = array_namespace(before.draft)
+        q, offered = before.draft, before.extra["offered"]
+        rest = xp.min(xp.where(q > 0, share_of(offered, q), 1.0), axis=-1, keepdims=True)
+        others = xp.sum(q, axis=-1, keepdims=True) - xp.max(q, axis=-1, keepdims=True)
+        return ratio_or_all(xp.ones_like(rest), rest * xp.clip(others, 0.0, None))
 
     def final_condition(self, state: State) -> Any:
         """What both rounds leave is divided by its sum."""

@@ -159,6 +159,13 @@ def test_a_residual_of_rounding_is_no_proof():
     assert float(most.rounding[0]) >= 1.0  # all is rejected, and the residual is rounding
 
 
+def test_what_an_hour_found():
+    """Of 55,364 comparisons the one that was wrong: a second test divided by differences of rounding."""
+    *_, held = compared(20261130, 36992)
+    assert held.trouble == []
+    assert held.verdict == "undecided"
+
+
 def test_a_bound_that_admits_anything_proves_nothing():
     assert judge(0.2, 0.2, 0.3) is Verdict.UNDECIDED
     assert judge(0.0, 0.0, RESOLUTION) is Verdict.EXACT
