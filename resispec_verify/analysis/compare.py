@@ -23,7 +23,7 @@ import numpy as np
 from resispec_verify.analysis.rounds_input import half_ulp
 from resispec_verify.dumps import Axis, TargetDump, files_of, load_mapping, open_target
 from resispec_verify.dumps.keys import CHUNKS_KEY
-from resispec_verify.dumps.looks import log_probabilities, probabilities
+from resispec_verify.dumps.looks import log_probabilities, probabilities, stored_precision
 from resispec_verify.dumps.target import target_from_mapping
 from resispec_verify.dumps.whole import check_target
 from resispec_verify.errors import InputError
@@ -39,8 +39,6 @@ COLUMNS = (
 )  # fmt: skip
 # Elements of one float64 batch (positions x vocab): 8 MiB an array.
 _BATCH_ELEMENTS = 1 << 20
-# Fewer values than this may look rounded to two bytes by chance, or by hand.
-_FEW_VALUES = 32
 # Bits of a float32 that a bin of the histogram of differences leaves out: 11 bits of mantissa stay.
 _DROPPED_BITS = 12
 # llama.cpp divides by the step in float32: a level of up to 2^16 is wrong by 2^-8 of a step beside its half.
@@ -115,21 +113,6 @@ def read_target(path: str | os.PathLike[str], shards: Axis | None = None) -> tup
             "and logits are needed; save their logarithms"
         )
     return dump, context
-
-
-def stored_precision(rows: np.ndarray, dtype: Any) -> np.dtype:
-    """The coarsest floating type that holds all of ``rows`` exactly, ``dtype`` at most.
-
-    Float32 that went through bfloat16 has bfloat16's near-ties.
-    """
-    for coarse in (np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)):
-        finer = ml_dtypes.finfo(coarse).nmant < ml_dtypes.finfo(dtype).nmant
-        finite = rows[np.isfinite(rows)]
-        if finer and finite.size >= _FEW_VALUES:
-            with np.errstate(over="ignore"):
-                if np.array_equal(finite.astype(coarse).astype(finite.dtype), finite):
-                    return coarse
-    return np.dtype(dtype)
 
 
 def _same_prefixes(a: TargetDump, b: TargetDump, one: Any, other: Any) -> None:

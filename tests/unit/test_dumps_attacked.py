@@ -1,0 +1,100 @@
+"""Files that were made to be read as something else: read rightly, or refused."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from dump_helpers import WRITERS, logit_pair, refused, saved, saved_npz
+
+from resispec_verify.analysis.marginals import Clock
+from resispec_verify.analysis.over_dumps import Reading, pairs_of
+from resispec_verify.backends import get_backend
+from resispec_verify.cli import main
+from resispec_verify.dumps import open_dump, open_rounds, open_target, open_tree
+from resispec_verify.errors import InputError
+
+
+def logits(*shape: int, seed: int = 5) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=shape).astype(np.float32) * 3)
+
+
+def laws(path, kind=None, **opening):
+    """Target and draft laws of all positions, as `kl` gets them."""
+    reading = Reading(kind=kind)
+    pairs = list(pairs_of(open_dump(path, **opening), reading, backend=get_backend("numpy"), clock=Clock()))
+    return tuple(np.concatenate([getattr(one.pair, name) for one in pairs]) for name in ("target", "draft"))
+
+
+def run(*words) -> int:
+    return main([str(word) for word in words])
+
+
+# Probabilities and their logarithms.
+
+
+@pytest.mark.parametrize("stored", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("widen", [False, True])
+def test_rounded_probabilities_are_seen_and_read(tmp_path, stored, widen):
+    """Storing bfloat16 moves a sum by up to 2^-8; float16 loses what is below its smallest number."""
+    exact = torch.softmax(logits(64, 4000), dim=-1)
+    rows = exact.to(stored)
+    assert stored != torch.bfloat16 or ((rows.double().sum(-1) - 1).abs() > 1e-3).any()
+    rows = rows.float() if widen else rows
+    path = saved(tmp_path / "x.pt", {"target_logits": rows, "draft_logits": rows.flip(0)})
+    with pytest.raises(InputError, match="look like probabilities"):
+        laws(path)
+    found, _ = laws(path, "probabilities")
+    np.testing.assert_allclose(found, exact.double(), rtol=0.02, atol=2.0**-24)
+
+
+@pytest.mark.parametrize("take", [torch.softmax, torch.log_softmax])
+def test_a_constant_row_switches_no_guard_off(tmp_path, take):
+    for position in (0, 3):
+        rows = take(logits(6, 50), dim=-1)
+        rows[position] = 0.0
+        value = {"target_logits": rows, "draft_logits": rows.flip(1), "meta": {"sampling": {"temperature": 0.6}}}
+        with pytest.raises(InputError, match="look like probabilities|logsumexp 0"):
+            laws(saved(tmp_path / "x.pt", value))
+
+
+def test_constant_rows_alone_say_nothing(tmp_path):
+    path = saved(tmp_path / "x.pt", {"target_logits": torch.zeros(3, 5), "draft_logits": torch.zeros(3, 5)})
+    assert laws(path)[0][0] == pytest.approx([0.2] * 5)
+
+
+def test_rounded_log_probabilities_are_read(tmp_path):
+    rows = torch.log_softmax(logits(16, 4000), dim=-1).to(torch.bfloat16)
+    path = saved(tmp_path / "x.pt", {"target_logits": rows, "draft_logits": rows.flip(0)})
+    found, _ = laws(path, "log-probabilities")
+    assert found.sum(axis=-1) == pytest.approx(np.ones(16))
+
+
+def test_what_does_not_sum_to_one_is_no_probability(tmp_path):
+    rows = torch.softmax(logits(4, 100), dim=-1) * 0.998
+    path = saved(tmp_path / "x.pt", {"target_logits": rows, "draft_logits": rows})
+    with pytest.raises(InputError, match="sum to 0.998"):
+        laws(path, "probabilities")
+
+
+def test_probabilities_of_a_reduced_draft(tmp_path):
+    draft = torch.softmax(logits(4, 3), dim=-1)
+    value = {"target_logits": torch.softmax(logits(4, 8), dim=-1), "draft_logits": draft}
+    path = saved(tmp_path / "x.pt", value | {"d2t": torch.tensor([5, 0, 1])})
+    with pytest.raises(InputError, match="target_logits and draft_logits|target and draft"):
+        laws(path)
+    _, found = laws(path, "probabilities")
+    assert found[:, [5, 1, 3]] == pytest.approx(draft.numpy())
+    assert not found[:, [0, 2, 4, 6, 7]].any()
+    path = saved(tmp_path / "y.pt", value | {"target_logits": logits(4, 8), "d2t": torch.tensor([5, 0, 1])})
+    with pytest.raises(InputError, match="every row of draft"):
+        laws(path)
+
+
+def test_probabilities_of_padded_vocabularies(tmp_path):
+    value = {"target_logits": torch.softmax(logits(4, 8), dim=-1), "draft_logits": torch.softmax(logits(4, 6), dim=-1)}
+    _, found = laws(saved(tmp_path / "x.pt", value), "probabilities", pad_vocab=True)
+    assert found[:, :6] == pytest.approx(value["draft_logits"].numpy())
+    assert not found[:, 6:].any()
