@@ -30,7 +30,8 @@ class ShardList:
     files : list of Path
     stated : list of (start, rows) or None
         As the index has them.
-    meta : object
+    beside : dict
+        What the index says of all of them: ``meta``, and whatever else it holds.
     from_zero : bool
         Whether the first shard must start at 0: a folder is expected to be whole, a glob may choose.
     axis : {"vocab", "positions"} or None
@@ -41,7 +42,7 @@ class ShardList:
 
     files: list[Path]
     stated: list[tuple[int | None, int | None]]
-    meta: Any
+    beside: dict
     from_zero: bool
     axis: Any = None
     indexed: bool = False
@@ -72,7 +73,7 @@ def find_shards(path: str | os.PathLike[str]) -> ShardList | None:
                 f"{path}: is a directory without dumps in it ({', '.join(READERS)}); name a dump file or a "
                 "folder of shards"
             )
-        return ShardList(files, [(None, None)] * len(files), None, from_zero=True)
+        return ShardList(files, [(None, None)] * len(files), {}, from_zero=True)
     if path.name == INDEX or (path.suffix == ".json" and os.path.isfile(name)):
         return _indexed(path)
     if os.path.lexists(name) or not glob.has_magic(name):
@@ -85,7 +86,7 @@ def find_shards(path: str | os.PathLike[str]) -> ShardList | None:
         raise InputError(
             f"{path}: no file of a known format ({', '.join(READERS)}) matches; check the pattern"
         )
-    return ShardList(found, [(None, None)] * len(found), None, from_zero=False)
+    return ShardList(found, [(None, None)] * len(found), {}, from_zero=False)
 
 
 def _sorted(files: Any) -> list[Path]:
@@ -128,4 +129,5 @@ def _indexed(path: Path) -> ShardList:
     axis = index.get("axis")
     if axis not in (None, *AXES):
         raise InputError(f"{path}: axis is {show(axis)}; write one of {', '.join(AXES)}, or leave it out")
-    return ShardList(files, stated, index.get("meta"), from_zero=True, axis=axis, indexed=True)
+    beside = {key: value for key, value in index.items() if key not in ("shards", "axis")}
+    return ShardList(files, stated, beside, from_zero=True, axis=axis, indexed=True)

@@ -128,7 +128,6 @@ def join_vocabulary(
     parts: Sequence[Part],
     read: Callable[[str, dict], Opened],
     *,
-    meta: Any = None,
     ordered: bool = False,
 ) -> Opened:
     """Open files that each have a part of the vocabulary as one dump; rows are read when they are needed.
@@ -137,8 +136,6 @@ def join_vocabulary(
     ----------
     read : callable
         ``read(name, mapping)`` is a part as a dump.
-    meta : object
-        Of the whole; None for that of the first part.
     ordered : bool
         An index says in which order the parts are; else they say it, or the numbers in their names.
 
@@ -177,8 +174,6 @@ def join_vocabulary(
     vocab = whole["target"].shape[-1]
     note = f"{len(parts)} parts of the vocabulary, side by side in the order of their ranks"
     changed: dict[str, Any] = {"path": str(path), "tokens": tokens, "notes": (*first.notes, note)}
-    if meta is not None:
-        changed["meta"] = meta
     if isinstance(first, FlatDump):
         stated = next((one for one in candidates if one is not None), None)
         changed["candidates"] = candidate_lists(path, stated, first.target.shape[:-1] or (1,), vocab)

@@ -55,7 +55,11 @@ def test_a_constant_row_switches_no_guard_off(tmp_path, take):
     for position in (0, 3):
         rows = take(logits(6, 50), dim=-1)
         rows[position] = 0.0
-        value = {"target_logits": rows, "draft_logits": rows.flip(1), "meta": {"sampling": {"temperature": 0.6}}}
+        value = {
+            "target_logits": rows,
+            "draft_logits": rows.flip(1),
+            "meta": {"sampling": {"temperature": 0.6}},
+        }
         with pytest.raises(InputError, match="look like probabilities|logsumexp 0"):
             laws(saved(tmp_path / "x.pt", value))
 
@@ -94,7 +98,100 @@ def test_probabilities_of_a_reduced_draft(tmp_path):
 
 
 def test_probabilities_of_padded_vocabularies(tmp_path):
-    value = {"target_logits": torch.softmax(logits(4, 8), dim=-1), "draft_logits": torch.softmax(logits(4, 6), dim=-1)}
+    value = {
+        "target_logits": torch.softmax(logits(4, 8), dim=-1),
+        "draft_logits": torch.softmax(logits(4, 6), dim=-1),
+    }
     _, found = laws(saved(tmp_path / "x.pt", value), "probabilities", pad_vocab=True)
     assert found[:, :6] == pytest.approx(value["draft_logits"].numpy())
     assert not found[:, 6:].any()
+
+
+# What lies beside chunks and shards.
+
+
+def wrapped(folder, form, beside, parts=2):
+    """The same 8 positions as one file, as chunks, or as shards with an index that says what is beside them."""
+    target, draft = logits(8, 12), logits(8, 12, seed=6)
+    one = {"target_logits": target, "draft_logits": draft}
+    cut = [{key: value[i : i + 4].clone() for key, value in one.items()} for i in (0, 4)]
+    if form == "plain":
+        return saved(folder / "x.pt", one | beside)
+    if form == "chunks":
+        return saved(folder / "x.pt", {"chunks": cut} | beside)
+    shards = folder / "shards"
+    shards.mkdir()
+    for i, part in enumerate(cut):
+        saved(shards / f"s{i}.pt", part)
+    held = {
+        key: value.tolist() if isinstance(value, torch.Tensor) else value for key, value in beside.items()
+    }
+    (shards / "index.json").write_text(json.dumps({"shards": ["s0.pt", "s1.pt"]} | held))
+    return shards
+
+
+FORMS = ("plain", "chunks", "index")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_lies_beside_parts_is_honoured(tmp_path, form):
+    beside = {
+        "meta": {"sampling": {"temperature": [0.5] * 4 + [0.7] * 4}, "vocab_size": 12},
+        "mask": torch.tensor([1, 1, 0, 1, 1, 1, 1, 0]),
+        "candidates": torch.arange(8).reshape(8, 1),
+        "dataset": ["a"] * 4 + ["b"] * 4,
+    }
+    path = wrapped(tmp_path, form, beside)
+    dump = open_dump(path)
+    assert dump.positions == 6
+    assert dump.left_out == 2
+    assert [one["temperature"] for one in dump.sampling] == [0.5] * 3 + [0.7] * 3
+    assert dump.candidates.ravel().tolist() == [0, 1, 3, 4, 5, 6]
+    assert dump.dataset == ("a", "a", "a", "b", "b", "b")
+    np.testing.assert_array_equal(dump.batch(2, 3).target[0], logits(8, 12)[3])
+    target = open_target(path)
+    assert (target.positions, [one["temperature"] for one in target.sampling]) == (6, [0.5] * 3 + [0.7] * 3)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"temperature": 0.6},
+        {"repetition_penalty": 1.1},
+        {"lengths": 5},
+        {"node_mask": torch.ones(8)},
+        {"topk_ids": torch.zeros(8, 12, dtype=torch.int64)},
+        {"vocab_start": 12},
+        {"candidates": torch.tensor([[12]] * 8)},
+        {"meta": {"repetition_penalty": 1.1}},
+        {"meta": {"vocab_size": 24}},
+        {"meta": {"sampling": {"temperature": -1, "what": 2}}},
+    ],
+    ids=lambda beside: str(list(beside)),
+)
+def test_what_lies_beside_parts_is_refused(tmp_path, form, beside):
+    path = wrapped(tmp_path, form, beside)
+    for read in (open_dump,) if "candidates" in beside else (open_dump, open_target):
+        refused(path, read)
+
+
+@pytest.mark.parametrize("form", FORMS[1:])
+def test_parts_and_whole_do_not_disagree(tmp_path, form):
+    path = wrapped(tmp_path, form, {"meta": {"sampling": {"temperature": 0.5}}})
+    assert open_dump(path).sampling == {"temperature": 0.5}
+    part = {"target_logits": logits(4, 12), "draft_logits": logits(4, 12), "meta": {"temperature": 0.7}}
+    if form == "chunks":
+        saved(path, {"chunks": [part, part], "meta": {"sampling": {"temperature": 0.5}}})
+    else:
+        saved(path / "s0.pt", part)
+        saved(path / "s1.pt", part)
+    assert "the parts state another" in refused(path, open_dump)
+
+
+def test_a_map_beside_chunks(tmp_path):
+    part = {"target_logits": logits(4, 12), "draft_logits": logits(4, 3)}
+    path = saved(tmp_path / "x.pt", {"chunks": [part, part], "d2t": torch.tensor([5, 0, 1])})
+    assert np.isfinite(open_dump(path).batch(0, 8).draft).sum(axis=1).tolist() == [3] * 8
+    path = saved(tmp_path / "y.pt", {"chunks": [part], **part})
+    assert "beside chunks" in refused(path, open_dump)
