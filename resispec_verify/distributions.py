@@ -192,8 +192,7 @@ def check_probabilities(
 ) -> None:
     """Raise `InputError` unless every row ``(..., V)`` is a distribution within ``tolerance``.
 
-    There may be one tolerance a row. Errors name the position, counted from ``first_position``, where there is
-    one.
+    There may be one tolerance a row. Errors name the position, counted from ``first_position`` if given.
     """
 
     def where(i: int) -> str:

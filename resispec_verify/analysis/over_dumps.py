@@ -358,7 +358,6 @@ def position_range(dump: FlatDump, reading: Reading) -> Span:
 
 def _from_probabilities(dump: FlatDump, batch: Batch, kind: str, first: int) -> Batch:
     """Logits of rows that are probabilities or their logarithms, checked to sum to 1."""
-
     held = zip(dump.keys, (dump.target, dump.draft, dump.proposal), batch, strict=True)
     return Batch(
         *(

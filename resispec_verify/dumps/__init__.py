@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from resispec_verify.dumps.flat import Batch, FlatDump, described, flat_from_mapping, looks_like_probabilities
 from resispec_verify.dumps.companions import check_companions
+from resispec_verify.dumps.flat import Batch, FlatDump, described, flat_from_mapping, looks_like_probabilities
 from resispec_verify.dumps.keys import CHUNKS_KEY, DRAFT_KEYS, PROPOSAL_KEY, TARGET_KEYS, as_mapping, kind
-from resispec_verify.dumps.reduced import MAP_KEY, MASK_KEY
 from resispec_verify.dumps.readers import READERS, load_mapping
+from resispec_verify.dumps.reduced import MAP_KEY, MASK_KEY
 from resispec_verify.dumps.rounds import Round, RoundLogits, RoundsDump, rounds_from_mapping
 from resispec_verify.dumps.shard_files import ShardList, find_shards
 from resispec_verify.dumps.shards import Part, join, join_targets

@@ -195,3 +195,73 @@ def test_a_map_beside_chunks(tmp_path):
     assert np.isfinite(open_dump(path).batch(0, 8).draft).sum(axis=1).tolist() == [3] * 8
     path = saved(tmp_path / "y.pt", {"chunks": [part], **part})
     assert "beside chunks" in refused(path, open_dump)
+
+
+# Commands that had no guard.
+
+
+def test_compare_applies_no_temperature_twice(tmp_path, capsys):
+    """Both sides log-probabilities at T = 0.6, which meta states: TV 0.2 became another."""
+    meta = {"sampling": {"temperature": 0.6}}
+    a, b = (
+        saved(
+            tmp_path / f"{seed}.pt",
+            {"target_logits": torch.log_softmax(logits(4, 9, seed=seed) / 0.6, -1)} | {"meta": meta},
+        )
+        for seed in (1, 2)
+    )
+    assert run("compare", a, b) == 2
+    assert "logsumexp 0" in capsys.readouterr().err
+    assert run("compare", a, b, "--input", "log-probabilities") == 2
+    assert "may have it already" in capsys.readouterr().err
+    exact = torch.softmax(logits(4, 9, seed=1) / 0.6, -1), torch.softmax(logits(4, 9, seed=2) / 0.6, -1)
+    tv = float((exact[0].double() - exact[1].double()).abs().sum(-1).max() / 2)
+    for words in (["--temperature", 1], ["--temperature", 1, "--input", "log-probabilities"]):
+        assert run("compare", a, b, *words, "--json", "-") == 0
+        assert json.loads(capsys.readouterr().out)["results"][0]["tv_max"] == pytest.approx(tv, abs=1e-6)
+    a, b = (saved(tmp_path / f"p{i}.pt", {"target_logits": rows}) for i, rows in enumerate(exact))
+    assert run("compare", a, b) == 2
+    assert "--input probabilities" in capsys.readouterr().err
+    assert run("compare", a, b, "--input", "probabilities", "--json", "-") == 0
+    assert json.loads(capsys.readouterr().out)["results"][0]["tv_max"] == pytest.approx(tv, abs=1e-6)
+
+
+def test_compare_pairs_only_rows_of_the_same_prefixes(tmp_path):
+    a, b, c = (
+        saved(tmp_path / f"{name}.pt", {"target_logits": logits(4, 9), "mask": torch.tensor(mask)})
+        for name, mask in (("a", [0, 1, 1, 1]), ("b", [1, 1, 1, 0]), ("c", [0, 1, 1, 1]))
+    )
+    assert run("compare", a, b) == 2
+    assert run("compare", a, c) == 0
+
+
+def tree_of(path, take, **meta):
+    """A root with two children; the draft's law is (.5, .3, .2) before any temperature."""
+    rows = take(logits(2, 1, 6))
+    return saved(
+        path,
+        {"parent": torch.tensor([-1, 0, 0]), "tokens": torch.tensor([[-1, 1, 2], [-1, 0, 3]]), "target_logits": rows,
+         "draft_logits": rows.flip(0), "meta": meta},
+    )  # fmt: skip
+
+
+def test_tree_knows_what_rows_are(tmp_path, capsys):
+    def length(path, *words):
+        assert run("tree", "--logits", path, "--rule", "specinfer", "--json", "-", *words) == 0
+        return json.loads(capsys.readouterr().out)["results"][0]["accepted_length_mean"]
+
+    raw = length(tree_of(tmp_path / "raw.pt", lambda x: x, sampling={"temperature": 0.6}))
+    path = tree_of(tmp_path / "p.pt", lambda x: torch.softmax(x / 0.6, -1), sampling={"temperature": 0.6})
+    assert run("tree", "--logits", path) == 2
+    assert "say --input probabilities" in capsys.readouterr().err
+    assert run("tree", "--logits", path, "--input", "probabilities") == 2
+    assert "may have it already" in capsys.readouterr().err
+    assert length(path, "--input", "probabilities", "--temperature", 1) == pytest.approx(raw, abs=1e-6)
+    path = tree_of(tmp_path / "l.pt", lambda x: torch.log_softmax(x / 0.6, -1), sampling={"temperature": 0.6})
+    assert run("tree", "--logits", path) == 2
+    assert "logsumexp 0" in capsys.readouterr().err
+    words = "--input", "log-probabilities", "--temperature", 1
+    assert length(path, *words) == pytest.approx(raw, abs=1e-6)
+    path = tree_of(tmp_path / "n.pt", lambda x: torch.log_softmax(x, -1))
+    assert run("tree", "--logits", path, "--temperature", 0.6) == 2
+    assert length(path, "--temperature", 0.6, "--input", "logits") == pytest.approx(raw, abs=1e-6)
