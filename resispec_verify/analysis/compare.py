@@ -22,12 +22,9 @@ import numpy as np
 
 from resispec_verify.analysis.over_dumps import logits_of
 from resispec_verify.analysis.rounds_input import half_ulp
-from resispec_verify.dumps import Axis, TargetDump, files_of, load_mapping, open_target
-from resispec_verify.dumps.keys import CHUNKS_KEY
+from resispec_verify.dumps import Axis, TargetDump, files_of, load_mapping, open_target, target_of
 from resispec_verify.dumps.looks import log_probabilities, probabilities, stored_precision
 from resispec_verify.dumps.rows import kept_of
-from resispec_verify.dumps.target import target_from_mapping
-from resispec_verify.dumps.whole import check_target
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.divergences import distances
 from resispec_verify.kernels.probabilities import softmax, temper
@@ -111,9 +108,7 @@ def read_target(
         mapping = load_mapping(path)
         context = mapping.get("context_tokens")
         # As open_target does; a compressed file is not read twice.
-        dump = (
-            open_target(path) if CHUNKS_KEY in mapping else check_target(target_from_mapping(path, mapping))
-        )
+        dump = target_of(path, mapping, shards)
     else:
         dump = open_target(path, shards=shards)
     if kind is None and probabilities(dump.target):

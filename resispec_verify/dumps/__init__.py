@@ -18,7 +18,7 @@ from resispec_verify.dumps.shard_files import ShardList, find_shards
 from resispec_verify.dumps.shards import Part, join, join_targets
 from resispec_verify.dumps.target import TargetDump, described_target, target_from_mapping
 from resispec_verify.dumps.tree import TreeDump, TreeLogits, tree_from_mapping
-from resispec_verify.dumps.vocabulary import Axis, axis_of, join_vocabulary
+from resispec_verify.dumps.vocabulary import Axis, axis_of, check_alone, join_vocabulary
 from resispec_verify.dumps.whole import check_flat, check_rounds, check_target, check_tree
 from resispec_verify.errors import InputError
 
@@ -42,6 +42,7 @@ __all__ = [
     "open_rounds",
     "open_target",
     "open_tree",
+    "target_of",
 ]
 
 PathLike = str | os.PathLike[str]
@@ -66,10 +67,14 @@ def open_dump(path: PathLike, *, pad_vocab: bool = False, shards: Axis | None = 
         As `load_mapping` and `flat_from_mapping`; for shards also if they do not fit together, or it is not
         certain what they are parts of; rows that are not over a vocabulary (`dumps.whole`).
     """
+    _check_axis(shards)
     found = find_shards(path)
     if found is None:
-        _no_shards(path, shards)
-        return check_flat(_flat(os.fspath(path), load_mapping(path), pad_vocab=pad_vocab))
+        _one_file(path, shards)
+        mapping = load_mapping(path)
+        dump = _flat(os.fspath(path), mapping, pad_vocab=pad_vocab)
+        check_alone(path, mapping, dump.target.shape[-1], shards)
+        return check_flat(dump)
     parts = _files(found)
     if axis_of(path, parts, shards or found.axis) == "vocab":
         read = partial(flat_from_mapping, part=True)
@@ -95,10 +100,11 @@ def open_target(path: PathLike, *, shards: Axis | None = None) -> TargetDump:
     InputError
         As `open_dump`.
     """
+    _check_axis(shards)
     found = find_shards(path)
     if found is None:
-        _no_shards(path, shards)
-        return check_target(_target(os.fspath(path), load_mapping(path)))
+        _one_file(path, shards)
+        return target_of(path, load_mapping(path), shards)
     parts = _files(found)
     if axis_of(path, parts, shards or found.axis) == "vocab":
         read = partial(target_from_mapping, part=True)
@@ -106,6 +112,13 @@ def open_target(path: PathLike, *, shards: Axis | None = None) -> TargetDump:
     else:
         whole = join_targets(path, parts, _target, from_zero=found.from_zero)
     return check_target(_whole_target(os.fspath(path), whole, found.beside))
+
+
+def target_of(path: PathLike, mapping: dict, shards: Axis | None = None) -> TargetDump:
+    """The target in what one file holds; raises as `open_target`."""
+    dump = _target(os.fspath(path), mapping)
+    check_alone(path, mapping, dump.vocab, shards)
+    return check_target(dump)
 
 
 def open_rounds(path: PathLike, *, pad_vocab: bool = False) -> RoundsDump:
@@ -142,9 +155,16 @@ def files_of(path: PathLike) -> list[Path]:
     return [Path(path)] if shards is None else shards.files
 
 
-def _no_shards(path: PathLike, shards: Axis | None) -> None:
-    if shards is not None:
-        raise InputError(f"{path}: is one file, and --shards says what several are; leave it out")
+def _check_axis(shards: object) -> None:
+    if shards not in (None, "vocab", "positions"):
+        raise InputError(f"shards must be 'vocab' or 'positions', or None, got {shards!r}")
+
+
+def _one_file(path: PathLike, shards: Axis | None) -> None:
+    if shards == "vocab":
+        raise InputError(
+            f"{path}: is one file, and --shards vocab is for a folder of several; give that, or leave it out"
+        )
 
 
 def _flat(name: str, mapping: dict, *, pad_vocab: bool = False) -> FlatDump:

@@ -14,7 +14,15 @@ from resispec_verify.dumps.mapped import repeats
 from resispec_verify.dumps.rows import FLOATS, LazyRows, Rows
 from resispec_verify.errors import InputError
 
-__all__ = ["LENGTHS", "MASKS", "check_companions", "kept_rows", "vocabulary_part", "whole_number"]
+__all__ = [
+    "LENGTHS",
+    "MASKS",
+    "check_companions",
+    "kept_rows",
+    "tensor_part",
+    "vocabulary_part",
+    "whole_number",
+]
 
 MASKS = ("attention_mask", "mask", "loss_mask", "valid_mask", "response_mask", "completion_mask")
 """Masks by position: 1 where a row counts, 0 where it is padding."""
@@ -109,6 +117,27 @@ def vocabulary_part(mapping: Mapping) -> tuple[int, int | None] | None:
         stated = [whole_number(place[name]) for place in places for name in names if name in place]
         found.append(next((value for value in stated if value is not None), None))
     return None if found[0] is None else (found[0], found[1])
+
+
+_RANKS = ("tp_rank", "tensor_parallel_rank", "tensor_model_parallel_rank")
+_SIZES = ("tp_size", "tensor_parallel_size", "tensor_model_parallel_size", "tp_world_size")
+
+
+def tensor_part(mapping: Mapping) -> tuple[int | None, int | None]:
+    """Rank and number of ranks of tensor parallelism, if the file says so, beside its logits or in meta.
+
+    A rank and a world size that do not say of what count as well: they may be.
+    """
+    meta = mapping.get("meta")
+    places = (mapping, meta if isinstance(meta, Mapping) else {})
+
+    def stated(names: Iterable[str]) -> int | None:
+        found = (whole_number(place[name]) for place in places for name in names if name in place)
+        return next((value for value in found if value is not None), None)
+
+    rank, size = stated(_RANKS), stated(_SIZES)
+    general = stated(("rank",)), stated(("world_size",))
+    return general if rank is None and size is None and None not in general else (rank, size)
 
 
 def kept_rows(

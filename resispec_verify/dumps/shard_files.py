@@ -73,6 +73,7 @@ def find_shards(path: str | os.PathLike[str]) -> ShardList | None:
                 f"{path}: is a directory without dumps in it ({', '.join(READERS)}); name a dump file or a "
                 "folder of shards"
             )
+        _check_apart(path, files)
         return ShardList(files, [(None, None)] * len(files), {}, from_zero=True)
     if path.name == INDEX or (path.suffix == ".json" and os.path.isfile(name)):
         return _indexed(path)
@@ -86,6 +87,7 @@ def find_shards(path: str | os.PathLike[str]) -> ShardList | None:
         raise InputError(
             f"{path}: no file of a known format ({', '.join(READERS)}) matches; check the pattern"
         )
+    _check_apart(path, found)
     return ShardList(found, [(None, None)] * len(found), {}, from_zero=False)
 
 
@@ -96,6 +98,19 @@ def _sorted(files: Any) -> list[Path]:
 
     known = (path for path in files if path.suffix.lower() in READERS and path.name[0] != ".")
     return sorted(known, key=by_number)
+
+
+def _check_apart(path: Path, files: list[Path]) -> None:
+    """Refuse a file that is there twice, or in two formats: its positions would count twice."""
+    seen: dict[str, Path] = {}
+    for file in files:
+        other = seen.setdefault(os.path.realpath(file), file)
+        other = seen.setdefault(os.path.realpath(file.with_suffix("")), file) if other is file else other
+        if other is not file:
+            raise InputError(
+                f"{path}: {other.name} and {file.name} are the same file, or one run in two formats, whose "
+                "positions would count twice; keep one of them"
+            )
 
 
 def _indexed(path: Path) -> ShardList:
@@ -126,6 +141,7 @@ def _indexed(path: Path) -> ShardList:
                 for key, low in (("start", 0), ("rows", 1))
             )
         )
+    _check_apart(path, files)
     axis = index.get("axis")
     if axis not in (None, *AXES):
         raise InputError(f"{path}: axis is {show(axis)}; write one of {', '.join(AXES)}, or leave it out")

@@ -265,3 +265,87 @@ def test_tree_knows_what_rows_are(tmp_path, capsys):
     path = tree_of(tmp_path / "n.pt", lambda x: torch.log_softmax(x, -1))
     assert run("tree", "--logits", path, "--temperature", 0.6) == 2
     assert length(path, "--temperature", 0.6, "--input", "logits") == pytest.approx(raw, abs=1e-6)
+
+
+# Parts of a vocabulary.
+
+
+def parts_of(folder, names, metas=None, **more):
+    """Files that each have 4 rows of 8 tokens, of one run of 16 tokens or of 8 positions."""
+    folder.mkdir(exist_ok=True)
+    for i, name in enumerate(names):
+        meta = {"meta": metas[i]} if metas else {}
+        value = {"target_logits": logits(4, 8, seed=i), "draft_logits": logits(4, 8, seed=9 + i)}
+        saved(folder / name, value | meta | {key: held[i] for key, held in more.items()})
+    return folder
+
+
+CERTAIN = [
+    (["tp0.pt", "tp1.pt"], None),
+    (["run_tp_rank_0.pt", "run_tp_rank_1.pt"], None),
+    (["tp=0.pt", "tp=1.pt"], None),
+    (["tensor_parallel_0.pt", "tensor_parallel_1.pt"], None),
+    (["a.pt", "b.pt"], [{"tp_rank": 0, "tp_size": 2}, {"tp_rank": 1, "tp_size": 2}]),
+    (["rank0.pt", "rank1.pt"], [{"tensor_parallel_size": 2}] * 2),
+]
+UNCERTAIN = [
+    ["model0.pt", "model1.pt"],
+    ["model-00001-of-00002.pt", "model-00002-of-00002.pt"],
+    ["mp0.pt", "mp1.pt"],
+    ["tensor0.pt", "tensor1.pt"],
+    ["gpu0.pt", "gpu1.pt"],
+    ["worker0.pt", "worker1.pt"],
+    ["rank0.pt", "rank1.pt"],
+    ["tp2_step0.pt", "tp2_step1.pt"],
+    ["run_tp2_part0.pt", "run_tp2_part1.pt"],
+    ["tp_size2_0.pt", "tp_size2_1.pt"],
+    ["dp0_tp0.pt", "dp1_tp0.pt"],
+]
+
+
+@pytest.mark.parametrize(("names", "metas"), CERTAIN)
+def test_parts_of_a_vocabulary(tmp_path, names, metas):
+    folder = parts_of(tmp_path / "x", names, metas)
+    dump = open_dump(folder)
+    assert (dump.positions, dump.vocab) == (4, 16)
+    np.testing.assert_array_equal(dump.batch(0, 4).target[:, 8:], logits(4, 8, seed=1))
+    for name in names[1:]:  # alone, or one after the other
+        for read in (open_dump, open_target):
+            assert "--shards" in refused(folder / name, read)
+        assert open_dump(folder / name, shards="positions").positions == 4
+    assert run("compare", folder / names[1], folder / names[1]) == 2
+
+
+@pytest.mark.parametrize("names", UNCERTAIN, ids=lambda names: names[0])
+def test_names_that_may_be_of_either_kind(tmp_path, names):
+    folder = parts_of(tmp_path / "x", names)
+    for read in (open_dump, open_target):
+        assert "Say --shards" in refused(folder, read)
+    assert open_dump(folder, shards="positions").positions == 8
+    assert open_dump(folder, shards="vocab").vocab == 16
+
+
+def test_ranks_that_are_missing(tmp_path):
+    metas = [{"tp_size": 4, "tp_rank": i} for i in (0, 1)]
+    assert "of 4 ranks, and 2 are here" in refused(
+        parts_of(tmp_path / "x", ["a.pt", "b.pt"], metas), open_dump
+    )
+    assert "of 4 ranks" in refused(parts_of(tmp_path / "y", ["tp0.pt", "tp1.pt"], metas), open_dump)
+    folder = parts_of(tmp_path / "z", ["a.pt"], rank=[1], world_size=[2])
+    assert "one rank of several" in refused(folder / "a.pt", open_dump)
+
+
+def test_rows_that_are_whole_say_so(tmp_path):
+    folder = parts_of(tmp_path / "x", ["run_tp2.pt"], [{"tp_size": 2, "vocab_size": 8}])
+    assert open_dump(folder / "run_tp2.pt").vocab == 8
+    for names in (["shard0.pt", "shard1.pt"], ["part0.pt", "part1.pt"], ["dp0.pt", "dp1.pt"]):
+        assert open_dump(parts_of(tmp_path / names[0], names)).positions == 8
+    assert "'vocab' or 'positions'" in refused(folder, lambda path: open_dump(path, shards="x"))
+
+
+def test_a_file_that_counts_twice(tmp_path):
+    folder = parts_of(tmp_path / "x", ["a.pt", "b.pt"])
+    saved_npz(folder / "b.npz", {"target_logits": logits(4, 8), "draft_logits": logits(4, 8)})
+    assert "count twice" in refused(folder, open_dump)
+    (folder / "index.json").write_text(json.dumps({"shards": ["a.pt", "b.pt", "a.pt"]}))
+    assert "count twice" in refused(folder, open_dump)
