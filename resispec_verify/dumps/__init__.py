@@ -10,6 +10,7 @@ from typing import Any
 
 from resispec_verify.dumps.companions import check_companions
 from resispec_verify.dumps.flat import Batch, FlatDump, described, flat_from_mapping, looks_like_probabilities
+from resispec_verify.dumps.jsons import with_meta
 from resispec_verify.dumps.keys import CHUNKS_KEY, DRAFT_KEYS, PROPOSAL_KEY, TARGET_KEYS, as_mapping, kind
 from resispec_verify.dumps.readers import READERS, load_mapping
 from resispec_verify.dumps.reduced import MAP_KEY, MASK_KEY
@@ -225,7 +226,8 @@ def _chunks(path: str, mapping: dict) -> tuple[list[Part], dict]:
 
 
 def _chunk(path: str, index: int, chunk: Any) -> dict:
-    return as_mapping(f"{path}: {CHUNKS_KEY}[{index}]", chunk)
+    name = f"{path}: {CHUNKS_KEY}[{index}]"
+    return with_meta(name, as_mapping(name, chunk))
 
 
 def _plain_chunk(read: Callable[[str, dict], Any], name: str, mapping: dict) -> Any:

@@ -121,8 +121,8 @@ def check_companions(
         )
 
 
-_DRAFTED = ("num_draft_tokens", "num_drafted", "num_drafted_tokens", "draft_len", "draft_lens", "draft_lengths",
-            "draft_length", "gamma", "gammas")  # fmt: skip
+_DRAFTED = ("num_draft_tokens", "num_drafted", "num_drafted_tokens", "draft_len", "draft_lens",
+            "draft_lengths", "draft_length", "gamma", "gammas")  # fmt: skip
 
 
 def check_round_companions(path: Path, mapping: Mapping, drafted: list[int], widths: set[int]) -> None:
@@ -158,8 +158,8 @@ def check_round_companions(path: Path, mapping: Mapping, drafted: list[int], wid
                 if fewer.any():
                     i = int(np.argmax(fewer))
                     raise InputError(
-                        f"{path}: {key} is {counts.reshape(-1)[min(i, counts.size - 1)]}, and {drafted[i]} drafted "
-                        "tokens are there; end draft_tokens with -1 where nothing was drafted"
+                        f"{path}: {key} is {counts.reshape(-1)[min(i, counts.size - 1)]}, and {drafted[i]} "
+                        "drafted tokens are there; end draft_tokens with -1 where nothing was drafted"
                     )
         shape = _shape(value)
         ids = (
@@ -167,8 +167,8 @@ def check_round_companions(path: Path, mapping: Mapping, drafted: list[int], wid
         )
         if ids and (_integers(value) or _distinct_whole(value)):
             raise InputError(
-                f"{path}: {key} {list(shape)} has an integer for each logit of a row: these look like top-k values "
-                "and their token ids, and such files are not read yet; save logits of the whole vocabulary"
+                f"{path}: {key} {list(shape)} has an integer for each logit of a row: these look like top-k "
+                "values and their token ids, and such files are not read yet; save logits of the whole vocabulary"
             )
 
 
@@ -290,8 +290,8 @@ def _check_lengths(path: Path, others: Iterable[tuple[str, object]], leading: tu
             ends = _numbers(value)
             if ends is not None and ends.size and len(leading) == 1 and ends.max() < leading[0]:
                 raise InputError(
-                    f"{path}: {key} ends at {ends.max()}, before the {leading[0]} rows do: the others are padding; "
-                    "leave them out"
+                    f"{path}: {key} ends at {ends.max()}, before the {leading[0]} rows do: the others are "
+                    "padding; leave them out"
                 )
         if key not in LENGTHS or not _integers(value) or math.prod(shape) > max(1, math.prod(leading)):
             continue

@@ -166,15 +166,15 @@ def _check_raw(path: Path, meta: Mapping) -> None:
         if not neutral(key, _parsed(meta.get(key))):
             raise InputError(f"{path}: meta[{key!r}] {_PENALTY}")
     for key in _BIASES:
-        if not (meta.get(key) is None or isinstance(meta[key], Mapping) and not meta[key]):
+        if not (meta.get(key) is None or (isinstance(meta[key], Mapping) and not meta[key])):
             raise InputError(
                 f"{path}: meta[{key!r}] is not applied; log logits that have it, and leave it out"
             )
     for key in _CONFIGURATIONS:
         if meta.get("sampling") is None and not neutral(key, meta.get(key)):
             raise InputError(
-                f"{path}: meta[{key!r}] is not read, and says of a temperature, filter or penalty; state what is to "
-                "be applied as meta['sampling'] ({} for nothing)"
+                f"{path}: meta[{key!r}] is not read, and says of a temperature, filter or penalty; state what is "
+                "to be applied as meta['sampling'] ({} for nothing)"
             )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from resispec_verify.dumps.jsons import LONGEST, parse_json
-from resispec_verify.dumps.paths import open_file, show
+from resispec_verify.dumps.paths import as_path, open_file, show
 from resispec_verify.dumps.readers import READERS
 from resispec_verify.dumps.values import integer
 from resispec_verify.errors import InputError
@@ -59,7 +59,7 @@ def find_shards(path: str | os.PathLike[str]) -> ShardList | None:
     InputError
         If there are no such files, or the index is damaged or names files outside its folder.
     """
-    path = Path(path)
+    path = as_path(path)
     name = os.fspath(path)
     if os.path.isdir(name):
         if (path / INDEX).is_file():

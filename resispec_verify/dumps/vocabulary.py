@@ -114,7 +114,7 @@ def check_alone(path: str | os.PathLike[str], mapping: Mapping, width: int, stat
     Raises
     ------
     InputError
-        Its name or what it holds says that it is of one rank of several, nothing says that its rows are whole.
+        Its name or what it holds says it is of one rank of several, and nothing that its rows are whole.
     """
     if stated == "positions" or stated_vocabulary(mapping.get("meta")) == width:
         return
@@ -123,7 +123,7 @@ def check_alone(path: str | os.PathLike[str], mapping: Mapping, width: int, stat
     if named or (rank or 0) > 0 or (size or 1) > 1:
         why = "its name says" if named else "it says"
         raise InputError(
-            f"{path}: {why} that it is of one rank of several, and then it has a part of the vocabulary only; "
+            f"{path}: {why} that it is of one rank of several, and then it has a part of the vocabulary; "
             f"give the folder of all parts (--shards vocab), or say --shards positions, or "
             f"meta['vocab_size'] = {width}, if its rows are whole"
         )
@@ -133,7 +133,7 @@ Look = tuple[Any, bool, int, np.ndarray | None, int, int | None, tuple[int | Non
 
 
 def _look(part: Part) -> Look:
-    """Place in the vocabulary, whether it has a start, rows, tokens, width, stated vocabulary, rank and size."""
+    """Place in the vocabulary, whether it has a start, rows, tokens, width, vocabulary, rank and size."""
     mapping = part.load()
     if CHUNKS_KEY in mapping:
         return None, False, 0, None, 0, None, (None, None)
@@ -188,8 +188,8 @@ def join_vocabulary(
     for part, (_, size) in zip(parts, said, strict=True):
         if size is not None and size > 1 and size != len(parts):
             raise InputError(
-                f"{path}: {os.path.basename(part.name)} is of {size} ranks, and {len(parts)} are here; add the "
-                "others, or say --shards positions if its rows are whole"
+                f"{path}: {os.path.basename(part.name)} is of {size} ranks, and {len(parts)} are here; add "
+                "the others, or say --shards positions if its rows are whole"
             )
     parts = list(parts) if ordered else _in_order(path, parts, said)
     candidates: list[Any] = []

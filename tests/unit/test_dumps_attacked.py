@@ -349,3 +349,160 @@ def test_a_file_that_counts_twice(tmp_path):
     assert "count twice" in refused(folder, open_dump)
     (folder / "index.json").write_text(json.dumps({"shards": ["a.pt", "b.pt", "a.pt"]}))
     assert "count twice" in refused(folder, open_dump)
+
+
+# Rounds.
+
+
+def one_round(seed=0, **more):
+    return {
+        "draft_tokens": torch.tensor([1, 2]),
+        "draft_logits": logits(2, 6, seed=seed),
+        "target_logits": logits(3, 6, seed=seed + 50),
+        "accepted": 1,
+        "next_token": 3,
+    } | more
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"mask": torch.tensor([1, 0])},
+        {"attention_mask": torch.tensor([[1, 1], [1, 0]])},
+        {"loss_mask": [1, 0]},
+        {"num_draft_tokens": torch.tensor([2, 1])},
+        {"lengths": torch.tensor([1, 2])},
+        {"meta": {"mask": [1, 0]}},
+        {"topk_ids": torch.arange(36).reshape(2, 3, 6)},
+        {"topk_ids": torch.arange(36.0).reshape(2, 3, 6)},
+    ],
+    ids=lambda beside: str(list(beside)),
+)
+def test_rounds_have_no_masks(tmp_path, beside):
+    fine = {"mask": torch.ones(2), "num_draft_tokens": torch.tensor([2, 2])}
+    assert len(open_rounds(saved(tmp_path / "x.pt", {"rounds": [one_round(), one_round(1)]} | fine))) == 2
+    refused(saved(tmp_path / "x.pt", {"rounds": [one_round(), one_round(1)]} | beside), open_rounds)
+    stacked = {key: torch.stack([torch.as_tensor(one_round(i)[key]) for i in (0, 1)]) for key in one_round()}
+    refused(saved(tmp_path / "y.pt", stacked | beside), open_rounds)
+
+
+@pytest.mark.parametrize(
+    "inside", [{"mask": [1, 0]}, {"attention_mask": torch.tensor([0, 1])}, {"num_draft_tokens": 1}], ids=str
+)
+def test_masks_inside_a_round(tmp_path, inside):
+    refused(saved(tmp_path / "x.pt", {"rounds": [one_round(**inside)]}), open_rounds)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_prompts_of_stacked_rounds(tmp_path, name):
+    stacked = {key: torch.stack([torch.as_tensor(one_round(i)[key]) for i in (0, 1)]) for key in one_round()}
+    path = WRITERS[name](tmp_path / name, stacked | {"prompt": torch.tensor([4, 7])})
+    assert [one.prompt for one in open_rounds(path).rounds] == [4, 7]
+
+
+def test_a_prompt_in_an_array(tmp_path):
+    path = saved(tmp_path / "x.pt", {"rounds": [one_round(prompt=torch.tensor(3))]})
+    assert open_rounds(path).rounds[0].prompt == 3
+    refused(saved(tmp_path / "x.pt", {"rounds": [one_round(prompt=[1.5])]}), open_rounds)
+
+
+# Statements in other places.
+
+
+@pytest.mark.parametrize("inner", [{"sampling": {"temperature": 0.6}}, {"temperature": 0.6}])
+def test_meta_as_text(tmp_path, inner):
+    pair, text = logit_pair(4, 8), json.dumps(inner)
+    paths = [
+        saved(tmp_path / "a.pt", pair | {"meta": text}),
+        saved(tmp_path / "b.pt", pair | {"metadata": text}),
+        saved(tmp_path / "c.pt", {"chunks": [pair | {"meta": text}]}),
+        saved_npz(tmp_path / "d.npz", pair | {"meta": np.array([text])}),
+        saved_npz(tmp_path / "e.npz", pair | {"metadata": np.array(text)}),
+    ]
+    from safetensors.torch import save_file
+
+    save_file(pair, tmp_path / "f.safetensors", metadata={"meta": text})
+    for path in [*paths, tmp_path / "f.safetensors"]:
+        assert open_dump(path).sampling == {"temperature": 0.6}, path
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"meta": {"sampling_params": {"temperature": 0.6}}},
+        {"meta": {"generation_config": {"top_p": 0.9, "eos_token_id": 2}}},
+        {"meta": {"logit_bias": {"3": -100}}},
+        {"generation_config": {"temperature": 0.6}},
+        {"meta": {"mask": [1, 1, 1, 0]}},
+        {"meta": {"lengths": 3}},
+        {"labels": torch.tensor([-100, 1, 2, 3])},
+        {"cu_seqlens": torch.tensor([0, 2, 3])},
+        {"meta": {"token_ids": [[7, 3, 1, 0, 2, 4, 5, 6]] * 4}},
+        {"which": torch.tensor([[7.0, 3, 1, 0, 2, 4, 5, 6]] * 4)},
+        {"flat": torch.tensor([7, 3, 1, 0, 2, 4, 5, 6] * 4)},
+        {"tokens": [0, 90, 91, 92, 93]},
+    ],
+    ids=str,
+)
+def test_what_could_change_the_reading(tmp_path, beside):
+    refused(saved(tmp_path / "x.pt", logit_pair(4, 8) | beside), open_dump)
+
+
+def test_what_says_nothing_is_fine(tmp_path):
+    meta = {"generation_config": {"temperature": 1.0, "top_k": 0, "eos_token_id": 2}, "logit_bias": None}
+    beside = {"cu_seqlens": torch.tensor([0, 2, 4]), "labels": torch.tensor([1, 2, 3, 4]), "meta": meta}
+    assert open_dump(saved(tmp_path / "x.pt", logit_pair(4, 8) | beside)).positions == 4
+
+
+@pytest.mark.parametrize("none", [0, -1])
+def test_vllms_way_to_say_no_filter(tmp_path, none):
+    for meta in ({"top_k": none}, {"sampling": {"top_k": none, "temperature": torch.tensor(0.6)}}):
+        path = saved(tmp_path / "x.pt", logit_pair(4, 8) | {"meta": meta})
+        assert "top_k" not in open_dump(path).sampling
+        assert laws(path)[0].shape == (4, 8)
+    assert open_dump(path).sampling["temperature"] == pytest.approx(0.6)
+    path = saved(tmp_path / "x.pt", logit_pair(4, 8) | {"meta": {"temperature": torch.tensor(0.6)}})
+    assert open_dump(path).sampling["temperature"] == pytest.approx(0.6)
+
+
+def test_maps_that_were_never_made(tmp_path):
+    for value in (torch.arange(100), torch.arange(0, 1000, 10), torch.zeros(100, dtype=torch.int64)):
+        path = saved(
+            tmp_path / "x.pt",
+            {"target_logits": logits(2, 1000), "draft_logits": logits(2, 100), "d2t": value},
+        )
+        assert "t2d" in refused(path, open_dump)
+
+
+def test_ordered_rows_of_two_widths_can_be_declared(tmp_path):
+    down = {"target_logits": logits(4, 20).sort().values, "draft_logits": logits(4, 16).sort().values}
+    read = lambda path: open_dump(path, pad_vocab=True)  # noqa: E731
+    assert "target_vocab_size" in refused(saved(tmp_path / "x.pt", down), read)
+    for meta in ({"vocab_size": [20, 16]}, {"target_vocab_size": 20, "draft_vocab_size": 16}):
+        assert read(saved(tmp_path / "x.pt", down | {"meta": meta})).vocab == 20
+
+
+def test_order_in_both_matrices_counts(tmp_path):
+    """5 values in order: 2 / 5! = 1/60 a row, and 2 / 120^2 in two; 2e-4 and 1e-8 in both matrices of two rows."""
+    one, other = logits(2, 5).sort().values, logits(2, 5, seed=6).sort().values
+    assert open_dump(saved(tmp_path / "x.pt", {"target_logits": one, "draft_logits": one})).vocab == 5
+    assert "target_logits and of draft_logits" in refused(
+        saved(tmp_path / "x.pt", {"target_logits": one, "draft_logits": other}), open_dump
+    )
+
+
+def test_masks_of_trees(tmp_path):
+    path = tree_of(tmp_path / "x.pt", lambda x: x)
+    value = torch.load(path)
+    own = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 0, 1]])
+    for mask in (own, own.bool(), (own - 1) * 1e4, own[None]):
+        assert open_tree(saved(path, value | {"tree_mask": mask})).nodes == 3
+    for beside in ({"mask": torch.tensor([[1, 0, 0], [1, 1, 0], [0, 0, 0]])}, {"siblings": "iid"}):
+        refused(saved(path, value | beside), open_tree)
+
+
+@pytest.mark.parametrize("read", [open_dump, open_rounds, open_target, open_tree])
+@pytest.mark.parametrize("path", [None, 3])
+def test_what_is_no_path(read, path):
+    with pytest.raises(InputError, match="a path is needed"):
+        read(path)
