@@ -168,7 +168,7 @@ def check_round_companions(path: Path, mapping: Mapping, drafted: list[int], wid
         if ids and (_integers(value) or _distinct_whole(value)):
             raise InputError(
                 f"{path}: {key} {list(shape)} has an integer for each logit of a row: these look like top-k "
-                "values and their token ids, and such files are not read yet; save logits of the whole vocabulary"
+                "values and their token ids, and such files are not read yet; save whole rows"
             )
 
 

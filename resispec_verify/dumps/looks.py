@@ -146,8 +146,8 @@ def in_order(rows: Rows, seen: set[bytes] | None = None) -> float | None:
     None where some row is not. The chance is that of one order among all that the tokens of a row can have,
     those of equal values counted once: ``prod(m_i!) / V!`` for multiplicities m_i, twice for two directions,
     multiplied over the rows that differ. A constant row says nothing, and neither does one that is there a
-    second time, in ``seen`` from another matrix too. It is a chance where tokens are numbered without regard to
-    what the models think of them.
+    second time, in ``seen`` from another matrix too. It is a chance where tokens are numbered without
+    regard to what the models think of them.
     """
     plain = plain_rows(rows)
     log_chance = {1: 0.0, -1: 0.0}

@@ -147,8 +147,8 @@ def _check_offsets(path: Path, value: np.ndarray, vocab: int) -> None:
     steps = np.diff(value.astype(np.int64))
     if not value.any() and n != vocab:
         raise InputError(
-            f"{path}: {MAP_KEY} is 0 everywhere, as it is before it is filled in; save target id minus draft id, "
-            f"or {MASK_KEY} beside it, which decides"
+            f"{path}: {MAP_KEY} is 0 everywhere, as it is before it is filled in; save target id minus draft "
+            f"id, or {MASK_KEY} beside it, which decides"
         )
     if n < 2 or not (steps > 0).all():
         return
