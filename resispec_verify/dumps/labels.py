@@ -173,8 +173,8 @@ def _check_raw(path: Path, meta: Mapping) -> None:
     for key in _CONFIGURATIONS:
         if meta.get("sampling") is None and not neutral(key, meta.get(key)):
             raise InputError(
-                f"{path}: meta[{key!r}] is not read, and says of a temperature, filter or penalty; state what "
-                "is to be applied as meta['sampling'] ({} for nothing)"
+                f"{path}: meta[{key!r}] is not read, and says of a temperature, filter or penalty; state "
+                "what is to be applied as meta['sampling'] ({} for nothing)"
             )
 
 

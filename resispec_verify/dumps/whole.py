@@ -122,7 +122,8 @@ def _check(path: str, held: Mapping[str, Rows], meta: Any) -> None:
             raise InputError(
                 f"{path}: every row of {' and of '.join(chances)} is in the order of its values: these look "
                 "like top-k values without their token ids, and such files are not read yet; save logits of "
-                f"the whole vocabulary [N, V], or state meta['{role}vocab_size'] = {plain.shape[-1]} if they are"
+                f"the whole vocabulary [N, V], or state meta['{role}vocab_size'] = {plain.shape[-1]} if "
+                "they are"
             )
 
 

@@ -87,7 +87,7 @@ def test_probabilities_of_a_reduced_draft(tmp_path):
     draft = torch.softmax(logits(4, 3), dim=-1)
     value = {"target_logits": torch.softmax(logits(4, 8), dim=-1), "draft_logits": draft}
     path = saved(tmp_path / "x.pt", value | {"d2t": torch.tensor([5, 0, 1])})
-    with pytest.raises(InputError, match="target_logits and draft_logits|target and draft"):
+    with pytest.raises(InputError, match="target and draft"):
         laws(path)
     _, found = laws(path, "probabilities")
     assert found[:, [5, 1, 3]] == pytest.approx(draft.numpy())
