@@ -359,13 +359,12 @@ def position_range(dump: FlatDump, reading: Reading) -> Span:
 def _from_probabilities(dump: FlatDump, batch: Batch, kind: str, first: int) -> Batch:
     """Logits of rows that are probabilities or their logarithms, checked to sum to 1."""
     held = zip(dump.keys, (dump.target, dump.draft, dump.proposal), batch, strict=True)
-    return Batch(
-        *(
-            None if values is None or rows is None
-            else logits_of(kind, values, f"{dump.path}: {name}", first, rows.dtype)
-            for name, rows, values in held
-        )
-    )  # type: ignore[arg-type]  # fmt: skip
+    found = [
+        None if values is None or rows is None
+        else logits_of(kind, values, f"{dump.path}: {name}", first, rows.dtype)
+        for name, rows, values in held
+    ]  # fmt: skip
+    return Batch(*found)  # type: ignore[arg-type]
 
 
 def logits_of(

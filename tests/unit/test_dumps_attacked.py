@@ -15,6 +15,7 @@ from resispec_verify.backends import get_backend
 from resispec_verify.cli import main
 from resispec_verify.dumps import open_dump, open_rounds, open_target, open_tree
 from resispec_verify.errors import InputError
+from resispec_verify.record.recorder import Recorder
 
 
 def logits(*shape: int, seed: int = 5) -> torch.Tensor:
@@ -60,7 +61,7 @@ def test_a_constant_row_switches_no_guard_off(tmp_path, take):
             "draft_logits": rows.flip(1),
             "meta": {"sampling": {"temperature": 0.6}},
         }
-        with pytest.raises(InputError, match="look like probabilities|logsumexp 0"):
+        with pytest.raises(InputError, match=r"look like probabilities|logsumexp 0"):
             laws(saved(tmp_path / "x.pt", value))
 
 
@@ -79,7 +80,7 @@ def test_rounded_log_probabilities_are_read(tmp_path):
 def test_what_does_not_sum_to_one_is_no_probability(tmp_path):
     rows = torch.softmax(logits(4, 100), dim=-1) * 0.998
     path = saved(tmp_path / "x.pt", {"target_logits": rows, "draft_logits": rows})
-    with pytest.raises(InputError, match="sum to 0.998"):
+    with pytest.raises(InputError, match=r"sum to 0\.998"):
         laws(path, "probabilities")
 
 
@@ -501,7 +502,7 @@ def test_masks_of_trees(tmp_path):
         refused(saved(path, value | beside), open_tree)
 
 
-@pytest.mark.parametrize("read", [open_dump, open_rounds, open_target, open_tree])
+@pytest.mark.parametrize("read", [open_dump, open_rounds, open_target, open_tree, Recorder])
 @pytest.mark.parametrize("path", [None, 3])
 def test_what_is_no_path(read, path):
     with pytest.raises(InputError, match="a path is needed"):
