@@ -316,10 +316,11 @@ def _are_ids(key: str, value: object, rows: Rows, tree: bool) -> bool:
     shape = _shape(value)
     if not shape or math.prod(shape) != math.prod(rows.shape) or key == "meta":
         return False
+    width = rows.shape[len(rows.shape) - 1]
     if len(shape) == 1 and len(rows.shape) > 1 and math.prod(rows.shape[:-1]) > 1:  # flattened
-        known = key in _KNOWN or not _integers(value) or rows.shape[-1] < 2
-        return not known and _distinct_whole(value, rows.shape[-1])
-    if shape[-1] != rows.shape[-1]:
+        known = key in _KNOWN or not _integers(value) or width < 2
+        return not known and _distinct_whole(value, width)
+    if shape[-1] != width:
         return False
     if shape[-1] < 2 or key == "candidates" or (key in _KNOWN and (tree or len(shape) == 1)):
         return False
