@@ -22,9 +22,6 @@ from resispec_verify.kernels.probabilities import filter_logits, softmax, temper
 
 __all__ = ["Pair", "Sampling", "pair_from_logits", "pair_from_probabilities"]
 
-# Rows logged in float16 or bfloat16 cannot sum to 1 any better than this.
-LOGGED_SUM_TOLERANCE = 1e-3
-
 
 @dataclass(frozen=True)
 class Sampling:
@@ -191,11 +188,11 @@ def pair_from_probabilities(target: Any, draft: Any, proposal: Any = None) -> Pa
 
 
 def check_probabilities(
-    rows: np.ndarray, name: str, tolerance: float, first_position: int | None = None
+    rows: np.ndarray, name: str, tolerance: float | np.ndarray, first_position: int | None = None
 ) -> None:
     """Raise `InputError` unless every row ``(..., V)`` is a distribution within ``tolerance``.
 
-    Errors name the position, counted from ``first_position``, where there is one.
+    There may be one tolerance a row. Errors name the position, counted from ``first_position`` if given.
     """
 
     def where(i: int) -> str:
@@ -218,5 +215,5 @@ def check_probabilities(
         i = int(np.argmax(off))
         raise InputError(
             f"{where(i)}: probabilities sum to {sums[i]:.12g}, not 1 "
-            f"(tolerance {tolerance:g}); give rows that do"
+            f"(tolerance {np.broadcast_to(tolerance, sums.shape)[i]:g}); give rows that do"
         )

@@ -20,12 +20,11 @@ from typing import Any
 import ml_dtypes  # type: ignore[import]
 import numpy as np
 
+from resispec_verify.analysis.over_dumps import logits_of
 from resispec_verify.analysis.rounds_input import half_ulp
-from resispec_verify.dumps import Axis, TargetDump, files_of, load_mapping, open_target
-from resispec_verify.dumps.keys import CHUNKS_KEY
-from resispec_verify.dumps.looks import log_probabilities, probabilities
-from resispec_verify.dumps.target import target_from_mapping
-from resispec_verify.dumps.whole import check_target
+from resispec_verify.dumps import Axis, TargetDump, files_of, load_mapping, open_target, target_of
+from resispec_verify.dumps.looks import log_probabilities, probabilities, stored_precision
+from resispec_verify.dumps.rows import kept_of
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.divergences import distances
 from resispec_verify.kernels.probabilities import softmax, temper
@@ -39,8 +38,6 @@ COLUMNS = (
 )  # fmt: skip
 # Elements of one float64 batch (positions x vocab): 8 MiB an array.
 _BATCH_ELEMENTS = 1 << 20
-# Fewer values than this may look rounded to two bytes by chance, or by hand.
-_FEW_VALUES = 32
 # Bits of a float32 that a bin of the histogram of differences leaves out: 11 bits of mantissa stay.
 _DROPPED_BITS = 12
 # llama.cpp divides by the step in float32: a level of up to 2^16 is wrong by 2^-8 of a step beside its half.
@@ -91,8 +88,15 @@ class Comparison:
         return float(np.asarray(k << _DROPPED_BITS, np.int32).view(np.float32))
 
 
-def read_target(path: str | os.PathLike[str], shards: Axis | None = None) -> tuple[TargetDump, Any]:
+def read_target(
+    path: str | os.PathLike[str], shards: Axis | None = None, kind: str | None = None
+) -> tuple[TargetDump, Any]:
     """Open whatever `open_target` opens, and return the ``context_tokens`` of a single file beside it.
+
+    Parameters
+    ----------
+    kind : {"logits", "probabilities", "log-probabilities"}, optional
+        What the rows are said to be.
 
     Raises
     ------
@@ -104,32 +108,15 @@ def read_target(path: str | os.PathLike[str], shards: Axis | None = None) -> tup
         mapping = load_mapping(path)
         context = mapping.get("context_tokens")
         # As open_target does; a compressed file is not read twice.
-        dump = (
-            open_target(path) if CHUNKS_KEY in mapping else check_target(target_from_mapping(path, mapping))
-        )
+        dump = target_of(path, mapping, shards)
     else:
         dump = open_target(path, shards=shards)
-    if probabilities(dump.target):
+    if kind is None and probabilities(dump.target):
         raise InputError(
             f"{path}: every row of {dump.key} is in [0, 1] and sums to 1: these look like probabilities, "
-            "and logits are needed; save their logarithms"
+            "not logits; say --input probabilities if those of the other are too, or save their logarithms"
         )
     return dump, context
-
-
-def stored_precision(rows: np.ndarray, dtype: Any) -> np.dtype:
-    """The coarsest floating type that holds all of ``rows`` exactly, ``dtype`` at most.
-
-    Float32 that went through bfloat16 has bfloat16's near-ties.
-    """
-    for coarse in (np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)):
-        finer = ml_dtypes.finfo(coarse).nmant < ml_dtypes.finfo(dtype).nmant
-        finite = rows[np.isfinite(rows)]
-        if finer and finite.size >= _FEW_VALUES:
-            with np.errstate(over="ignore"):
-                if np.array_equal(finite.astype(coarse).astype(finite.dtype), finite):
-                    return coarse
-    return np.dtype(dtype)
 
 
 def _same_prefixes(a: TargetDump, b: TargetDump, one: Any, other: Any) -> None:
@@ -139,6 +126,13 @@ def _same_prefixes(a: TargetDump, b: TargetDump, one: Any, other: Any) -> None:
             f"{a.path} has {a.key} {list(a.target.shape)} but {b.path} has {list(b.target.shape)}; "
             "compare dumps of the same positions and vocabulary"
         )
+    if a.left_out or b.left_out:
+        (kept, stored), (left, count) = kept_of(a.target), kept_of(b.target)
+        if stored != count or not np.array_equal(kept, left):
+            raise InputError(
+                f"{a.path} and {b.path}: their masks leave different positions, which are not of the same "
+                "prefixes; give both the same mask, or leave the masks out"
+            )
     for key, values in (("context_tokens", (one, other)), ("tokens", (a.tokens, b.tokens))):
         x, y = (_token_ids(d.path, key, value) for d, value in zip((a, b), values, strict=True))
         if x is None or y is None:
@@ -191,6 +185,7 @@ def compare_dumps(
     stop: int | None = None,
     batch: int | None = None,
     shards: Axis | None = None,
+    kind: str | None = None,
     advance: Callable[[int], Any] = lambda done: None,
 ) -> Comparison:
     """Compare two dumps, batch by batch; only numbers a position are kept.
@@ -203,6 +198,8 @@ def compare_dumps(
         Range of positions, and how many at a time.
     shards : {"vocab", "positions"} or None
         As in `open_dump`.
+    kind : {"logits", "probabilities", "log-probabilities"}, optional
+        What the rows of both are; None means logits, refused where they do not look like it.
 
     Raises
     ------
@@ -210,7 +207,8 @@ def compare_dumps(
         A file that cannot be used, shapes, tokens or context tokens that differ (the first index is named), a
         range outside the dumps, rows that are not finite, or temperature 0: then the flips say it all.
     """
-    (a, one), (b, other) = read_target(path_a, shards), read_target(path_b, shards)
+    (a, one), (b, other) = (read_target(path, shards, kind) for path in (path_a, path_b))
+    asked = temperature is not None
     if temperature is None:
         temperature = _stated_temperature(a, b)
     if not 1e-6 <= temperature <= 1e6:
@@ -218,7 +216,7 @@ def compare_dumps(
             f"temperature must be in [1e-6, 1e6], got {temperature:g}; flips do not depend on it"
         )
     _same_prefixes(a, b, one, other)
-    _check_processed(a, b, temperature)
+    _check_processed(a, b, temperature, kind, asked)
     start, stop = start or 0, a.positions if stop is None else stop
     if not 0 <= start < stop <= a.positions:
         raise InputError(
@@ -241,7 +239,10 @@ def compare_dumps(
             ]
             coarse = min(kinds, key=lambda kind: ml_dtypes.finfo(kind).nmant)
             result.precision = coarse.name
-        x, y = (r.astype(np.float64) for r in rows)
+        x, y = (
+            logits_of(kind or "logits", r, f"{d.path}: {d.key}", first, d.target.dtype)
+            for r, d in zip(rows, (a, b), strict=True)
+        )
         _add(result, x, y, first, coarse, None if tokens is None else tokens[first:last])
         advance(last - first)
     return result
@@ -265,19 +266,27 @@ def _stated_temperature(a: TargetDump, b: TargetDump) -> float:
     raise InputError(f"meta states different temperatures ({shown}); say which with --temperature")
 
 
-def _check_processed(a: TargetDump, b: TargetDump, temperature: float) -> None:
-    """Refuse to divide by a temperature what one dump may have been divided by already.
+def _check_processed(a: TargetDump, b: TargetDump, temperature: float, kind: str | None, asked: bool) -> None:
+    """Refuse to divide by a temperature what a dump may have been divided by already.
 
-    Log-probabilities of llama.cpp are those of raw logits, and two dumps of log-probabilities are alike.
+    Log-probabilities of llama.cpp are those of raw logits.
     """
-    like = [dump.step is None and log_probabilities(dump.target) for dump in (a, b)]
-    if temperature != 1.0 and like[0] != like[1] and a.step is None and b.step is None:
-        one, other = (a, b) if like[0] else (b, a)
+    if temperature == 1.0 or kind == "logits" or (kind is not None and asked):
+        return
+    if kind is not None:
         raise InputError(
-            f"{one.path}: every row of {one.key} has logsumexp 0, unlike {other.path}: these are "
-            f"log-probabilities, and temperature {temperature:g} may have been applied already; record both "
-            "alike, or say --temperature 1"
+            f"{a.path}: temperature {temperature:g} is stated in meta, and {kind} may have it already; say "
+            "--temperature 1 if they do, or give the temperature that is to be applied"
         )
+    like = [dump for dump in (a, b) if dump.step is None and log_probabilities(dump.target)]
+    if not like:
+        return
+    only = "" if len(like) == 2 else f", unlike {(b if like[0] is a else a).path}"
+    raise InputError(
+        f"{like[0].path}: every row of {like[0].key} has logsumexp 0{only}: these are log-probabilities, and "
+        f"temperature {temperature:g} may have been applied already; say --temperature 1 if it was, or "
+        "--input logits to apply it"
+    )
 
 
 def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -17,13 +17,13 @@ from resispec_verify.analysis.marginals import Clock, Evaluation, Row, evaluate
 from resispec_verify.analysis.parts import Part, Span
 from resispec_verify.backends import Backend, to_numpy
 from resispec_verify.distributions import (
-    LOGGED_SUM_TOLERANCE,
     Pair,
     Sampling,
     check_probabilities,
     make_pair,
 )
 from resispec_verify.dumps import Batch, FlatDump
+from resispec_verify.dumps.looks import all_equal, norms, sum_tolerance
 from resispec_verify.errors import InputError
 
 __all__ = [
@@ -146,7 +146,7 @@ def _members(
         batch = dump.batch(first, last)
         if reading.kind not in (None, "logits"):
             batch = _from_probabilities(dump, batch, reading.kind, first)
-    flat = _constant(batch.target) | _constant(batch.draft)
+    flat = all_equal(batch.target) | all_equal(batch.draft)
     for members, dataset, samplings in _groups(dump, reading, first, last):
         part = _take(batch, members - first)
         constant = tuple(members[flat[members - first]].tolist())
@@ -154,13 +154,6 @@ def _members(
             with clock("softmax"):
                 pair = _pair(part, sampling, reading, backend)
             yield Members(pair, members, sampling, dataset, constant)
-
-
-def _constant(rows: np.ndarray) -> np.ndarray:
-    """Which rows ``(n, V)`` have one value only, as padding has."""
-    flat = (rows[:, 0] == rows[:, -1]) & (rows.shape[-1] > 1)
-    flat[flat] = (rows[flat] == rows[flat, :1]).all(axis=-1)
-    return flat
 
 
 def _size(dump: FlatDump, reading: Reading) -> int:
@@ -365,30 +358,39 @@ def position_range(dump: FlatDump, reading: Reading) -> Span:
 
 def _from_probabilities(dump: FlatDump, batch: Batch, kind: str, first: int) -> Batch:
     """Logits of rows that are probabilities or their logarithms, checked to sum to 1."""
+    held = zip(dump.keys, (dump.target, dump.draft, dump.proposal), batch, strict=True)
+    found = [
+        None if values is None or rows is None
+        else logits_of(kind, values, f"{dump.path}: {name}", first, rows.dtype)
+        for name, rows, values in held
+    ]  # fmt: skip
+    return Batch(*found)  # type: ignore[arg-type]
 
-    def logits(name: str, values: np.ndarray) -> np.ndarray:
-        return logits_of(kind, values, f"{dump.path}: {name}", first)
 
-    target, draft = logits(dump.keys[0], batch.target), logits(dump.keys[1], batch.draft)
-    return Batch(target, draft, None if batch.proposal is None else logits(dump.keys[2], batch.proposal))
-
-
-def logits_of(kind: str, values: np.ndarray, name: str, first: int) -> np.ndarray:
-    """Rows ``(n, V)`` of any kind as float64 logits.
+def logits_of(
+    kind: str, values: np.ndarray, name: str, first: int, stored: np.dtype | None = None
+) -> np.ndarray:
+    """Rows ``(n, V)`` of any kind, ``stored`` in a type, as float64 logits.
 
     Raises
     ------
     InputError
-        Probabilities, or logarithms of them, that do not sum to 1; ``name`` and the position, counted from
-        ``first``, are named.
+        Probabilities, or logarithms of them, that do not sum to 1 as far as the type that they were stored in
+        can tell; ``name`` and the position, counted from ``first``, are named. A probability of -inf is 0: a
+        token that a reduced or padded vocabulary does not have.
     """
-    values = np.asarray(values, np.float64)
+    given, values = np.asarray(values), np.asarray(values, np.float64)
     if kind == "logits":
         return values
+    stored = given.dtype if stored is None else stored
     with np.errstate(divide="ignore", over="ignore"):
-        plain = values if kind == "probabilities" else np.exp(values)
-        check_probabilities(plain, name, LOGGED_SUM_TOLERANCE, first)
-        return np.log(plain) if kind == "probabilities" else values
+        if kind == "probabilities":
+            plain = np.where(np.isneginf(values), 0.0, values)
+            check_probabilities(plain, name, sum_tolerance(given, stored), first)
+            return np.log(plain)
+        _, tolerance, _ = norms(given, stored)
+        check_probabilities(np.exp(values), name, np.expm1(tolerance), first)
+        return values
 
 
 def _pair(batch: Batch, sampling: Sampling, reading: Reading, backend: Backend) -> Pair:

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resispec_verify.analysis.distinct import check_support
+from resispec_verify.analysis.input_kind import kind_of_rows, refuse_applied
 from resispec_verify.analysis.marginals import Clock, label
-from resispec_verify.analysis.over_dumps import Reading, pairs_of
+from resispec_verify.analysis.over_dumps import Reading, logits_of, pairs_of
 from resispec_verify.analysis.tree_limits import PrefixTree, limits_of
 from resispec_verify.backends import get_backend
 from resispec_verify.distributions import Sampling
@@ -58,10 +59,13 @@ class Drawn(NamedTuple):
         The name of the proposal.
     samplings : tuple of Sampling
         One a prefix.
+    kind : {"logits", "probabilities", "log-probabilities"}
+        What the rows are.
     """
 
     siblings: str
     samplings: tuple[Sampling, ...]
+    kind: str = "logits"
 
 
 @dataclass
@@ -141,7 +145,9 @@ def _summary(values: Sequence[float | None]) -> tuple[float | None, float | None
     return float(np.mean(known)), sd / len(known) ** 0.5, sd
 
 
-def how_drawn(dump: TreeDump, asked: dict[str, Any], siblings: str | None = None) -> Drawn:
+def how_drawn(
+    dump: TreeDump, asked: dict[str, Any], siblings: str | None = None, kind: str | None = None
+) -> Drawn:
     """How the candidates of a dump were drawn: as it states, or else as is asked, or else i.i.d. at T = 1.
 
     Parameters
@@ -150,13 +156,23 @@ def how_drawn(dump: TreeDump, asked: dict[str, Any], siblings: str | None = None
         Fields of `Sampling`; None where nothing is asked.
     siblings : str, optional
         The name of a proposal.
+    kind : {"logits", "probabilities", "log-probabilities"}, optional
+        What the rows are. Probabilities may have what is stated already, and what is asked is then what is
+        still to be applied.
 
     Raises
     ------
     InputError
-        What is asked is not what the dump states: those candidates would have been others.
+        What is asked is not what the dump states: those candidates would have been others. Rows that look
+        like probabilities, or that may have a temperature or filter already.
     """
     stated = dump.sampling
+    parts = [FlatDump(dump.path, dump.target, dump.draft)]
+    found_kind = kind_of_rows(dump.path, parts, kind)
+    processed = found_kind != "logits"
+    stated_all = stated if isinstance(stated, tuple) else (stated or {},)
+    options = {name: value for name, value in asked.items() if value is not None}
+    refuse_applied(parts, kind, [Sampling(**options)] if options else None, stated_all)  # type: ignore[arg-type]
     each = list(stated) if isinstance(stated, tuple) else [stated] * dump.prefixes
     samplings = []
     for i, one in enumerate(each):
@@ -166,22 +182,24 @@ def how_drawn(dump: TreeDump, asked: dict[str, Any], siblings: str | None = None
             raise InputError(f"{dump.path}: meta['sampling'], prefix {i}: {error}") from None
         given = {name: value for name, value in asked.items() if value is not None}
         for name, value in given.items():
-            if one is not None and getattr(found, name) != value:
+            if one is not None and not processed and getattr(found, name) != value:
                 option, had = name.replace("_", "-"), getattr(found, name)
                 raise InputError(
                     f"{dump.path}: its candidates were drawn {_with(option, had)}, so they tell nothing of "
                     f"{option} {value:g}; leave --{option} out, or record trees with it"
                 )
+        if processed and given:
+            found = Sampling(**given)
         samplings.append(replace(found, **given) if one is None else found)
     said = dump.siblings
     if said is not None and siblings is not None and said != siblings:
         raise InputError(f"{dump.path}: says that its siblings are {said!r}; leave --siblings {siblings} out")
-    kind = said if said is not None else siblings or "iid"
+    way = said if said is not None else siblings or "iid"
     if siblings is not None and siblings not in {rule.proposal.name for rule in RULES.values()}:
         raise InputError(f"no rule is for candidates drawn {siblings!r}; see --siblings of `record`")
-    if kind in _DISTINCT:
-        _check_distinct(dump, kind)
-    return Drawn(kind, tuple(samplings))
+    if way in _DISTINCT:
+        _check_distinct(dump, way)
+    return Drawn(way, tuple(samplings), found_kind)
 
 
 _DISTINCT = {rule.proposal.name for rule in RULES.values() if getattr(rule.proposal, "distinct", False)}
@@ -291,8 +309,13 @@ def _prefix_tree(dump: TreeDump, prefix: int, drawn: Drawn) -> PrefixTree:
     """The laws and candidates of one prefix, checked against each other."""
     sampling, logits = drawn.samplings[prefix], dump.logits(prefix)
     laws = [
-        sampling.probabilities(rows, dtype=np.float64)
-        for rows in (logits.target, logits.draft)
+        sampling.probabilities(
+            logits_of(drawn.kind, rows, f"{dump.path}: prefix {prefix}: {name}", 0, stored.dtype),
+            dtype=np.float64,
+        )
+        for name, rows, stored in (
+            ("target_logits", logits.target, dump.target), ("draft_logits", logits.draft, dump.draft)
+        )
     ]  # fmt: skip
     tree = PrefixTree(laws[0], laws[1], dump.target_row, dump.draft_row, dump.tokens[prefix], sampling)
     for node, children in enumerate(dump.children):

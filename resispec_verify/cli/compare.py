@@ -35,6 +35,7 @@ def compare(
     batch: Count | None = None,
     tail: Count = 5,
     shards: Literal["vocab", "positions"] | None = None,
+    input: Literal["logits", "probabilities", "log-probabilities"] | None = None,
     json: File | None = None,
     csv: File | None = None,
     max_tv: Number | None = None,
@@ -58,6 +59,8 @@ def compare(
         How many of the worst positions to list.
     shards
         What the files of a folder are parts of, where they do not say it.
+    input
+        What the rows of both dumps are. Default: logits; rows that look like something else are refused.
     json
         Write the report here ("-": standard output).
     csv
@@ -89,7 +92,7 @@ def compare(
     with progress(str(b), None) as advance:
         result = compare_dumps(
             a, b, temperature=temperature, start=reading.start, stop=reading.stop, batch=batch,
-            shards=shards, advance=advance,
+            shards=shards, kind=input, advance=advance,
         )  # fmt: skip
     for side in (result.a, result.b):
         say_left_out(side)

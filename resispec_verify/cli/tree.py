@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from resispec_verify.cli.kl_settings import refuse_without
 from resispec_verify.cli.output import (
@@ -47,6 +47,7 @@ def tree(
     candidates: Count | None = None,
     acceptance: Text | None = None,
     pad_vocab: Flag = False,
+    input: Literal["logits", "probabilities", "log-probabilities"] | None = None,
     json: File | None = None,
     csv: File | None = None,
 ) -> int:
@@ -83,6 +84,8 @@ def tree(
         "0.6,0.2,0.1".
     pad_vocab
         Pad the narrower of two vocabularies with probability 0.
+    input
+        What the rows are. Default: logits; rows that look like something else are refused.
     json
         Write the report here ("-": standard output).
     csv
@@ -102,7 +105,8 @@ def tree(
         if grow is not None and acceptance is None:
             raise InputError("--grow needs probabilities: give --acceptance A,B,... or --logits PATH...")
         refuse_without(
-            "--logits", rule=rule, siblings=siblings, **asked, candidates=candidates, pad_vocab=pad_vocab
+            "--logits", rule=rule, siblings=siblings, **asked, candidates=candidates, pad_vocab=pad_vocab,
+            input=input,
         )
     elif acceptance is not None:
         raise InputError("give either --acceptance or --logits, not both")
@@ -113,10 +117,10 @@ def tree(
         results = [_shape(one) for one in trees]
         records = [{k: v for k, v in r.items() if k != "nodes_by_level"} for r in results]
     elif grow is not None:
-        results, failures = _grown(logits, rule, asked, siblings, pad_vocab, grow, levels, candidates)
+        results, failures = _grown(logits, rule, asked, siblings, pad_vocab, input, grow, levels, candidates)
         records = [{k: v for k, v in r.items() if k not in ("acceptance", "options")} for r in results]
     else:
-        rows, failures = _evaluated(logits, rule, trees, asked, siblings, pad_vocab)
+        rows, failures = _evaluated(logits, rule, trees, asked, siblings, pad_vocab, input)
         results = [row.result() for row in rows]
         records = [record for row in rows for record in _records(row)]
     if results:
@@ -243,6 +247,7 @@ def _evaluated(
     asked: dict[str, Any],
     siblings: str | None,
     pad: bool,
+    input: str | None,
     by_count: bool = False,
 ) -> tuple[list[TreeRow], list[str]]:
     """The rows of all dumps, and what could not be read."""
@@ -255,7 +260,7 @@ def _evaluated(
         fresh: dict[Any, TreeRow] = {}
         try:
             dump = open_tree(path, pad_vocab=pad)
-            drawn = how_drawn(dump, asked, siblings)
+            drawn = how_drawn(dump, asked, siblings, input)
             used = topologies or [recorded_tree(dump)]
             rules = _rules(names, drawn.siblings, used)
             if not rules:
@@ -278,6 +283,7 @@ def _grown(
     asked: dict[str, Any],
     siblings: str | None,
     pad: bool,
+    input: str | None,
     nodes: int,
     levels: int | None,
     candidates: int | None,
@@ -296,14 +302,14 @@ def _grown(
             raise InputError(
                 "--candidates is for flat dumps: a tree dump has as many as it has; leave it out"
             )
-        rows, failures = _evaluated(paths, names, [], asked, siblings, pad, by_count=True)
+        rows, failures = _evaluated(paths, names, [], asked, siblings, pad, input, by_count=True)
         found = [(row.rule, row.sampling.temperature, row.acceptance_by_count()) for row in rows]
     else:
         if siblings is not None:
             raise InputError(
                 "--siblings is for tree dumps: in a flat one candidates are drawn as a rule says"
             )
-        found, failures = _flat_acceptance(paths, names, asked, pad, candidates or 4)
+        found, failures = _flat_acceptance(paths, names, asked, pad, input, candidates or 4)
     results = [
         {"rule": rule.name, "options": rule.options(), "temperature": t} | _best_tree(rates, nodes, levels)
         for rule, t, rates in found
@@ -312,7 +318,12 @@ def _grown(
 
 
 def _flat_acceptance(
-    paths: list[Path], names: list[str] | None, asked: dict[str, Any], pad: bool, candidates: int
+    paths: list[Path],
+    names: list[str] | None,
+    asked: dict[str, Any],
+    pad: bool,
+    input: str | None,
+    candidates: int,
 ) -> tuple[list[tuple[Rule, float, list[Any]]], list[str]]:
     """Mean acceptance by candidate, of each rule with 1, 2, ... candidates."""
     from resispec_verify.analysis.trees import flat_acceptance
@@ -321,7 +332,7 @@ def _flat_acceptance(
 
     filters = (asked["top_k"], asked["top_p"], asked["min_p"])
     given = None if asked["temperature"] is None else [asked["temperature"]]
-    reading = make_reading(given, filters, (None, None, None), None, "float64", None, None)
+    reading = make_reading(given, filters, (None, None, None), input, "float64", None, None)
     dumps, failures = [], []
     for path in _each_once(paths):
         try:

@@ -8,15 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from resispec_verify.dumps.flat import Batch, FlatDump, flat_from_mapping, looks_like_probabilities
-from resispec_verify.dumps.keys import CHUNKS_KEY, as_mapping, kind
+from resispec_verify.dumps.companions import check_companions
+from resispec_verify.dumps.flat import Batch, FlatDump, described, flat_from_mapping, looks_like_probabilities
+from resispec_verify.dumps.jsons import with_meta
+from resispec_verify.dumps.keys import CHUNKS_KEY, DRAFT_KEYS, PROPOSAL_KEY, TARGET_KEYS, as_mapping, kind
 from resispec_verify.dumps.readers import READERS, load_mapping
+from resispec_verify.dumps.reduced import MAP_KEY, MASK_KEY
 from resispec_verify.dumps.rounds import Round, RoundLogits, RoundsDump, rounds_from_mapping
 from resispec_verify.dumps.shard_files import ShardList, find_shards
 from resispec_verify.dumps.shards import Part, join, join_targets
-from resispec_verify.dumps.target import TargetDump, target_from_mapping
+from resispec_verify.dumps.target import TargetDump, described_target, target_from_mapping
 from resispec_verify.dumps.tree import TreeDump, TreeLogits, tree_from_mapping
-from resispec_verify.dumps.vocabulary import Axis, axis_of, join_vocabulary
+from resispec_verify.dumps.vocabulary import Axis, axis_of, check_alone, join_vocabulary
 from resispec_verify.dumps.whole import check_flat, check_rounds, check_target, check_tree
 from resispec_verify.errors import InputError
 
@@ -40,6 +43,7 @@ __all__ = [
     "open_rounds",
     "open_target",
     "open_tree",
+    "target_of",
 ]
 
 PathLike = str | os.PathLike[str]
@@ -64,16 +68,21 @@ def open_dump(path: PathLike, *, pad_vocab: bool = False, shards: Axis | None = 
         As `load_mapping` and `flat_from_mapping`; for shards also if they do not fit together, or it is not
         certain what they are parts of; rows that are not over a vocabulary (`dumps.whole`).
     """
+    _check_axis(shards)
     found = find_shards(path)
     if found is None:
-        _no_shards(path, shards)
-        return check_flat(_flat(os.fspath(path), load_mapping(path), pad_vocab=pad_vocab))
+        _one_file(path, shards)
+        mapping = load_mapping(path)
+        dump = _flat(os.fspath(path), mapping, pad_vocab=pad_vocab)
+        check_alone(path, mapping, dump.target.shape[-1], shards)
+        return check_flat(dump)
     parts = _files(found)
     if axis_of(path, parts, shards or found.axis) == "vocab":
         read = partial(flat_from_mapping, part=True)
-        return check_flat(join_vocabulary(path, parts, read, meta=found.meta, ordered=found.indexed))
-    read = partial(_flat, pad_vocab=pad_vocab)
-    return check_flat(join(path, parts, read, meta=found.meta, from_zero=found.from_zero))
+        whole = join_vocabulary(path, parts, read, ordered=found.indexed)
+    else:
+        whole = join(path, parts, partial(_flat, pad_vocab=pad_vocab), from_zero=found.from_zero)
+    return check_flat(_whole(os.fspath(path), whole, found.beside))
 
 
 def open_target(path: PathLike, *, shards: Axis | None = None) -> TargetDump:
@@ -92,15 +101,25 @@ def open_target(path: PathLike, *, shards: Axis | None = None) -> TargetDump:
     InputError
         As `open_dump`.
     """
+    _check_axis(shards)
     found = find_shards(path)
     if found is None:
-        _no_shards(path, shards)
-        return check_target(_target(os.fspath(path), load_mapping(path)))
+        _one_file(path, shards)
+        return target_of(path, load_mapping(path), shards)
     parts = _files(found)
     if axis_of(path, parts, shards or found.axis) == "vocab":
         read = partial(target_from_mapping, part=True)
-        return check_target(join_vocabulary(path, parts, read, meta=found.meta, ordered=found.indexed))
-    return check_target(join_targets(path, parts, _target, meta=found.meta, from_zero=found.from_zero))
+        whole = join_vocabulary(path, parts, read, ordered=found.indexed)
+    else:
+        whole = join_targets(path, parts, _target, from_zero=found.from_zero)
+    return check_target(_whole_target(os.fspath(path), whole, found.beside))
+
+
+def target_of(path: PathLike, mapping: dict, shards: Axis | None = None) -> TargetDump:
+    """The target in what one file holds; raises as `open_target`."""
+    dump = _target(os.fspath(path), mapping)
+    check_alone(path, mapping, dump.vocab, shards)
+    return check_target(dump)
 
 
 def open_rounds(path: PathLike, *, pad_vocab: bool = False) -> RoundsDump:
@@ -137,43 +156,78 @@ def files_of(path: PathLike) -> list[Path]:
     return [Path(path)] if shards is None else shards.files
 
 
-def _no_shards(path: PathLike, shards: Axis | None) -> None:
-    if shards is not None:
-        raise InputError(f"{path}: is one file, and --shards says what several are; leave it out")
+def _check_axis(shards: object) -> None:
+    if shards not in (None, "vocab", "positions"):
+        raise InputError(f"shards must be 'vocab' or 'positions', or None, got {shards!r}")
+
+
+def _one_file(path: PathLike, shards: Axis | None) -> None:
+    if shards == "vocab":
+        raise InputError(
+            f"{path}: is one file, and --shards vocab is for a folder of several; give that, or leave it out"
+        )
 
 
 def _flat(name: str, mapping: dict, *, pad_vocab: bool = False) -> FlatDump:
     if kind(mapping) == "flat" and CHUNKS_KEY in mapping:
         read = partial(_plain_chunk, partial(flat_from_mapping, pad_vocab=pad_vocab))
-        return join(name, _chunks(name, mapping[CHUNKS_KEY]), read, meta=mapping.get("meta"))
+        chunks, beside = _chunks(name, mapping)
+        return _whole(name, join(name, chunks, read), beside)
     return flat_from_mapping(name, mapping, pad_vocab=pad_vocab)
 
 
 def _target(name: str, mapping: dict) -> TargetDump:
     if kind(mapping) == "flat" and CHUNKS_KEY in mapping:
         read = partial(_plain_chunk, target_from_mapping)
-        return join_targets(name, _chunks(name, mapping[CHUNKS_KEY]), read, meta=mapping.get("meta"))
+        chunks, beside = _chunks(name, mapping)
+        return _whole_target(name, join_targets(name, chunks, read), beside)
     return target_from_mapping(name, mapping)
+
+
+def _whole(name: str, dump: FlatDump, beside: dict) -> FlatDump:
+    """Parts joined, with what lies beside them: honoured or refused as beside the logits of one file."""
+    held = zip(dump.keys, (dump.target, dump.draft, dump.proposal), strict=True)
+    check_companions(name, beside, {key: rows for key, rows in held if rows is not None})
+    return described(name, dump, beside)
+
+
+def _whole_target(name: str, dump: TargetDump, beside: dict) -> TargetDump:
+    check_companions(name, beside, {dump.key: dump.target})
+    return described_target(name, dump, beside)
+
+
+def _with_map(load: Callable[[], dict], beside: dict) -> dict:
+    """A part with the map of a reduced vocabulary that lies beside all parts."""
+    maps = {key: beside[key] for key in (MAP_KEY, MASK_KEY) if beside.get(key) is not None}
+    return {**maps, **load()}
 
 
 def _files(shards: ShardList) -> list[Part]:
     return [
-        Part(os.fspath(file), partial(load_mapping, file), start, rows)
+        Part(os.fspath(file), partial(_with_map, partial(load_mapping, file), shards.beside), start, rows)
         for file, (start, rows) in zip(shards.files, shards.stated, strict=True)
     ]
 
 
-def _chunks(path: str, chunks: Any) -> list[Part]:
+def _chunks(path: str, mapping: dict) -> tuple[list[Part], dict]:
+    """The chunks of a file, and what lies beside them."""
+    chunks = mapping[CHUNKS_KEY]
+    beside = {key: value for key, value in mapping.items() if key != CHUNKS_KEY}
+    if twice := [key for key in (*TARGET_KEYS, *DRAFT_KEYS, PROPOSAL_KEY) if key in beside]:
+        raise InputError(f"{path}: has {twice[0]} beside {CHUNKS_KEY}; keep one of them")
     if not isinstance(chunks, (list, tuple)) or not chunks:
         raise InputError(f"{path}: {CHUNKS_KEY} is not a list of dicts; save one dict with logits a chunk")
     # A part that is no dict is named when it is opened.
-    return [
-        Part(f"{path}: {CHUNKS_KEY}[{i}]", partial(_chunk, path, i, chunk)) for i, chunk in enumerate(chunks)
+    parts = [
+        Part(f"{path}: {CHUNKS_KEY}[{i}]", partial(_with_map, partial(_chunk, path, i, chunk), beside))
+        for i, chunk in enumerate(chunks)
     ]
+    return parts, beside
 
 
 def _chunk(path: str, index: int, chunk: Any) -> dict:
-    return as_mapping(f"{path}: {CHUNKS_KEY}[{index}]", chunk)
+    name = f"{path}: {CHUNKS_KEY}[{index}]"
+    return with_meta(name, as_mapping(name, chunk))
 
 
 def _plain_chunk(read: Callable[[str, dict], Any], name: str, mapping: dict) -> Any:

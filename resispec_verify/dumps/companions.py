@@ -6,15 +6,25 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping
+from typing import TypeGuard
 
 import numpy as np
 
 from resispec_verify.dumps.labels import neutral
 from resispec_verify.dumps.mapped import repeats
-from resispec_verify.dumps.rows import FLOATS, LazyRows, Rows
+from resispec_verify.dumps.rows import FLOATS, LazyRows, Rows, rows_of
 from resispec_verify.errors import InputError
 
-__all__ = ["LENGTHS", "MASKS", "check_companions", "kept_rows", "vocabulary_part", "whole_number"]
+__all__ = [
+    "LENGTHS",
+    "MASKS",
+    "check_companions",
+    "check_round_companions",
+    "kept_rows",
+    "tensor_part",
+    "vocabulary_part",
+    "whole_number",
+]
 
 MASKS = ("attention_mask", "mask", "loss_mask", "valid_mask", "response_mask", "completion_mask")
 """Masks by position: 1 where a row counts, 0 where it is padding."""
@@ -30,7 +40,7 @@ LENGTHS = (
 )
 _SETTINGS = re.compile(
     r"(proposal_|draft_|target_)?(temperatures?|top_k|top_p|min_p|typical_p|sampling(_params)?|logits?_bias"
-    r"|(repetition|presence|frequency)_penalty)"
+    r"|(repetition|presence|frequency)_penalty|generation_config|sampling_config)"
 )
 _STARTS = ("vocab_start", "vocab_start_index", "vocab_offset")
 _ENDS = ("vocab_end", "vocab_end_index")
@@ -71,7 +81,9 @@ def check_companions(
         for key, value in mapping.items()
         if isinstance(key, str) and key not in logits and value is not None
     ]
-    for key, value in others:
+    meta = mapping.get("meta")
+    within = [(key, value) for key, value in meta.items() if isinstance(key, str)] if _is_dict(meta) else []
+    for key, value in (*others, *within):
         for name, rows in logits.items():
             if _are_ids(key, value, rows, tree):
                 raise InputError(
@@ -79,6 +91,7 @@ def check_companions(
                     "like top-k values and their token ids, and such files are not read yet; save logits of "
                     "the whole vocabulary [N, V]"
                 )
+    for key, value in others:
         if _SETTINGS.fullmatch(key) and not neutral(key, value):
             raise InputError(
                 f"{path}: {key} beside the logits is not read: it may be applied already, or not; state it "
@@ -89,8 +102,16 @@ def check_companions(
                 f"{path}: {key} is a mask that nothing says how to read; leave the rows out that it hides, "
                 f"or save it as {MASKS[1]}: by position, 1 where a row counts"
             )
-    for rows in logits.values():
-        _check_lengths(path, others, rows.shape[:-1])
+    leading = {rows.shape[:-1] for rows in logits.values()}
+    for key, value in within:
+        if "mask" in key.lower() and _shape(value) and not _all_ones(value):
+            raise InputError(
+                f"{path}: meta[{key!r}] is a mask, and is not read there; save it beside the logits as "
+                f"{MASKS[1]}: by position, 1 where a row counts"
+            )
+    for one in leading:
+        _check_lengths(path, [*others, *within], one)
+        _check_labels(path, [*others, *within], one)
     place = vocabulary_part(mapping)
     width = max((rows.shape[-1] for rows in logits.values()), default=0)
     if place is not None and not part and place != (0, width) and place != (0, None):
@@ -98,6 +119,79 @@ def check_companions(
             f"{path}: says that its rows are a part of the vocabulary, from token {place[0]} on; read it "
             "with the other parts, as a folder, or save whole rows"
         )
+
+
+_DRAFTED = ("num_draft_tokens", "num_drafted", "num_drafted_tokens", "draft_len", "draft_lens",
+            "draft_lengths", "draft_length", "gamma", "gammas")  # fmt: skip
+
+
+def check_round_companions(path: Path, mapping: Mapping, drafted: list[int], widths: set[int]) -> None:
+    """Refuse what says that rounds, or tokens of them, do not count; -1s at the end of the drafts say it.
+
+    Parameters
+    ----------
+    path, mapping
+        A round, or what lies beside all of them.
+    drafted : list of int
+        How many tokens each round drafted, as it is read.
+    widths : set of int
+        Of the rows.
+
+    Raises
+    ------
+    InputError
+        A mask that leaves something out, fewer tokens than are read, or token ids of top-k values.
+    """
+    meta = mapping.get("meta")
+    for key, value in (*mapping.items(), *(meta.items() if _is_dict(meta) else ())):
+        if not isinstance(key, str) or value is None or key in ("rounds", "meta"):
+            continue
+        if "mask" in key.lower() and (_shape(value) or type(value) is bool) and not _all_ones(value):
+            raise InputError(
+                f"{path}: {key} is a mask, and rounds are read without one; end draft_tokens with -1 where "
+                "nothing was drafted, and leave out rounds that do not count"
+            )
+        if key in (*LENGTHS, *_DRAFTED) and _integers(value):
+            counts = _numbers(value)
+            if counts is not None and counts.size in (1, len(drafted)):
+                fewer = counts.reshape(-1) < np.asarray(drafted)
+                if fewer.any():
+                    i = int(np.argmax(fewer))
+                    raise InputError(
+                        f"{path}: {key} is {counts.reshape(-1)[min(i, counts.size - 1)]}, and {drafted[i]} "
+                        "drafted tokens are there; end draft_tokens with -1 where nothing was drafted"
+                    )
+        shape = _shape(value)
+        ids = (
+            len(shape) > 1 and shape[-1] in widths and shape[-1] > 1 and key not in (*_KNOWN, "draft_tokens")
+        )
+        if ids and (_integers(value) or _distinct_whole(value)):
+            raise InputError(
+                f"{path}: {key} {list(shape)} has an integer for each logit of a row: these look like top-k "
+                "values and their token ids, and such files are not read yet; save whole rows"
+            )
+
+
+def _is_dict(value: object) -> TypeGuard[Mapping]:
+    return isinstance(value, Mapping)
+
+
+def _all_ones(value: object) -> bool:
+    numbers = None if isinstance(value, np.ndarray) and repeats(value) else _numbers(value)
+    return numbers is not None and bool((numbers == 1).all())
+
+
+def _check_labels(path: Path, others: Iterable[tuple[str, object]], leading: tuple[int, ...]) -> None:
+    """Refuse labels of -100, by which training says that a position does not count."""
+    for key, value in others:
+        if "label" not in key.lower() or not _integers(value) or math.prod(_shape(value)) > 2**24:
+            continue
+        numbers = None if isinstance(value, np.ndarray) and repeats(value) else _numbers(value)
+        if numbers is not None and (numbers == -100).any():
+            raise InputError(
+                f"{path}: {key} is -100 somewhere, which says that a position does not count; save "
+                f"{MASKS[1]} {list(leading)}: 1 where a row counts, or leave {key} out"
+            )
 
 
 def vocabulary_part(mapping: Mapping) -> tuple[int, int | None] | None:
@@ -109,6 +203,27 @@ def vocabulary_part(mapping: Mapping) -> tuple[int, int | None] | None:
         stated = [whole_number(place[name]) for place in places for name in names if name in place]
         found.append(next((value for value in stated if value is not None), None))
     return None if found[0] is None else (found[0], found[1])
+
+
+_RANKS = ("tp_rank", "tensor_parallel_rank", "tensor_model_parallel_rank")
+_SIZES = ("tp_size", "tensor_parallel_size", "tensor_model_parallel_size", "tp_world_size")
+
+
+def tensor_part(mapping: Mapping) -> tuple[int | None, int | None]:
+    """Rank and number of ranks of tensor parallelism, if the file says so, beside its logits or in meta.
+
+    A rank and a world size that do not say of what count as well: they may be.
+    """
+    meta = mapping.get("meta")
+    places = (mapping, meta if isinstance(meta, Mapping) else {})
+
+    def stated(names: Iterable[str]) -> int | None:
+        found = (whole_number(place[name]) for place in places for name in names if name in place)
+        return next((value for value in found if value is not None), None)
+
+    rank, size = stated(_RANKS), stated(_SIZES)
+    general = stated(("rank",)), stated(("world_size",))
+    return general if rank is None and size is None and None not in general else (rank, size)
 
 
 def kept_rows(
@@ -171,6 +286,13 @@ def _check_lengths(path: Path, others: Iterable[tuple[str, object]], leading: tu
     """Refuse numbers of tokens that are fewer than there are rows: the others are padding, but which?"""
     for key, value in others:
         shape = _shape(value)
+        if key.startswith(("cu_seqlens", "cu_seq_lens")) and _integers(value):
+            ends = _numbers(value)
+            if ends is not None and ends.size and len(leading) == 1 and ends.max() < leading[0]:
+                raise InputError(
+                    f"{path}: {key} ends at {ends.max()}, before the {leading[0]} rows do: the others are "
+                    "padding; leave them out"
+                )
         if key not in LENGTHS or not _integers(value) or math.prod(shape) > max(1, math.prod(leading)):
             continue
         if isinstance(value, np.ndarray) and repeats(value):
@@ -192,11 +314,38 @@ def _check_lengths(path: Path, others: Iterable[tuple[str, object]], leading: tu
 def _are_ids(key: str, value: object, rows: Rows, tree: bool) -> bool:
     """Whether a value has one token id for each logit."""
     shape = _shape(value)
-    if not shape or shape[-1] != rows.shape[-1] or math.prod(shape) != math.prod(rows.shape):
+    if not shape or math.prod(shape) != math.prod(rows.shape) or key == "meta":
+        return False
+    width = rows.shape[len(rows.shape) - 1]
+    if len(shape) == 1 and len(rows.shape) > 1 and math.prod(rows.shape[:-1]) > 1:  # flattened
+        known = key in _KNOWN or not _integers(value) or width < 2
+        return not known and _distinct_whole(value, width)
+    if shape[-1] != width:
         return False
     if shape[-1] < 2 or key == "candidates" or (key in _KNOWN and (tree or len(shape) == 1)):
         return False
-    return _integers(value) or (_IDS.search(key.lower()) is not None and _first(value) is not None)
+    named = _IDS.search(key.lower()) is not None and _first(value) is not None
+    return _integers(value) or named or _distinct_whole(value)
+
+
+def _distinct_whole(value: object, width: int | None = None) -> bool:
+    """Whether the first entries, a row of them, are different whole numbers, as token ids are."""
+    if isinstance(value, LazyRows):
+        row = rows_of(value, 0, 1)
+    elif isinstance(value, (list, tuple)) and isinstance(value[0], LazyRows):
+        row = rows_of(value[0], 0, 1)
+    elif isinstance(value, np.ndarray):
+        row = value[:width] if value.ndim < 2 else value[(0,) * (value.ndim - 1)]
+    else:
+        row = value
+        while isinstance(row, (list, tuple)) and row and isinstance(row[0], (list, tuple, np.ndarray)):
+            row = row[0]
+    numbers = _numbers(row)
+    if numbers is None or numbers.dtype.kind == "b":
+        return False
+    numbers = numbers.reshape(-1)[:width]
+    whole = bool((np.isfinite(numbers) & (numbers == np.floor(numbers)) & (numbers >= -1)).all())
+    return whole and len(np.unique(numbers)) == len(numbers) > 1
 
 
 def _of_nodes(value: object) -> bool:

@@ -30,7 +30,15 @@ from resispec_verify.dumps.reduced import MAP_KEY, has_map, scattered
 from resispec_verify.dumps.rows import FLOATS, Picked, Rows, Stacked, checked_rows
 from resispec_verify.errors import InputError
 
-__all__ = ["FLOATS", "Batch", "FlatDump", "flat_from_mapping", "looks_like_probabilities"]
+__all__ = [
+    "FLOATS",
+    "Batch",
+    "FlatDump",
+    "check_once",
+    "described",
+    "flat_from_mapping",
+    "looks_like_probabilities",
+]
 
 
 class Batch(NamedTuple):
@@ -199,25 +207,49 @@ def flat_from_mapping(
         pad_vocab = pad_vocab or draft.shape[-1] > vocab
     _check_shapes(path, keys, (target, draft, proposal), pad_vocab)
     widths = (target.shape[-1], draft.shape[-1])
-    leading = target.shape[:-1] or (1,)
-    positions = math.prod(leading)
-    meta = mapping.get("meta")
-    dump = FlatDump(
-        str(path),
-        target,
-        draft,
-        proposal,
-        tokens=mapping.get("tokens"),
-        candidates=candidate_lists(path, mapping.get("candidates"), leading, max(widths)),
-        dataset=datasets(path, mapping.get("dataset"), positions),
-        sampling=samplings(path, meta, positions),
-        meta=meta,
-        pad=widths if widths[0] != widths[1] else None,
-        keys=keys,
-        notes=tuple(notes),
+    pad = widths if widths[0] != widths[1] else None
+    return described(
+        path, FlatDump(str(path), target, draft, proposal, pad=pad, keys=keys, notes=tuple(notes)), mapping
     )
+
+
+def described(path: str | os.PathLike[str], dump: FlatDump, mapping: Mapping) -> FlatDump:
+    """The dump with what lies beside its logits, or beside the parts that it was joined from.
+
+    Parameters
+    ----------
+    mapping : mapping
+        Of a file, or what a file of chunks or an index says of all parts.
+
+    Raises
+    ------
+    InputError
+        Labels that do not fit the positions, or that parts have already.
+    """
+    leading = dump.target.shape[:-1] or (1,)
+    meta = mapping.get("meta")
+    stated: dict[str, Any] = {
+        "tokens": mapping.get("tokens"),
+        "candidates": candidate_lists(path, mapping.get("candidates"), leading, dump.vocab),
+        "dataset": datasets(path, mapping.get("dataset"), dump.positions),
+        "sampling": samplings(path, meta, dump.positions),
+        "meta": meta,
+    }
+    stated = {name: value for name, value in stated.items() if value is not None}
+    check_once(path, dump, stated)
+    dump = replace(dump, **stated)
     kept, said = kept_rows(path, mapping, leading)
     return dump if kept is None else _masked(dump, kept, said)
+
+
+def check_once(path: str | os.PathLike[str], dump: Any, stated: Mapping[str, Any]) -> None:
+    """Refuse labels of a whole that its parts have already, unless they are the same."""
+    for name in ("candidates", "dataset", "sampling"):
+        before = getattr(dump, name, None)
+        if name in stated and before is not None and not np.array_equal(before, stated[name]):  # type: ignore
+            raise InputError(
+                f"{path}: states a {name} of all parts, and the parts state another; keep one of them"
+            )
 
 
 def _masked(dump: FlatDump, kept: np.ndarray, notes: tuple[str, ...]) -> FlatDump:
@@ -235,7 +267,7 @@ def _masked(dump: FlatDump, kept: np.ndarray, notes: tuple[str, ...]) -> FlatDum
         dataset=picked(dump.dataset),
         sampling=picked(dump.sampling),
         notes=(*dump.notes, *notes),
-        left_out=dump.positions - len(kept),
+        left_out=dump.left_out + dump.positions - len(kept),
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
+
 from resispec_verify.dumps.paths import show
 from resispec_verify.errors import InputError
 
@@ -34,6 +36,37 @@ def parse_json(data: bytes | str, what: str) -> object:
         return json.loads(data, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{what} is not valid JSON ({show(str(error))}); write it again") from None
+
+
+def with_meta(path: object, mapping: dict) -> dict:
+    """The mapping with its ``meta`` as a dict, where it is JSON: a text, an array of one, or within.
+
+    Formats that hold arrays, or texts by name, have no other place for it; so it is in ``metadata`` as well.
+
+    Raises
+    ------
+    InputError
+        Text that begins as JSON and is none, or a key that it and what lies beside it state differently.
+    """
+    key = "metadata" if mapping.get("meta") is None else "meta"
+    meta = _dict_of(mapping.get(key), f"{path}: {key}")
+    if not isinstance(meta, dict):
+        return mapping
+    inner = _dict_of(meta.get("meta"), f"{path}: {key}['meta']")
+    if isinstance(inner, dict):
+        rest = {name: value for name, value in meta.items() if name != "meta"}
+        for name in rest.keys() & inner.keys():
+            raise InputError(f"{path}: {key} states {show(name)} twice; keep one of them")
+        meta = rest | inner
+    if isinstance(meta.get("sampling"), str) and meta["sampling"].lstrip()[:1] in ("{", "["):
+        meta = meta | {"sampling": parse_json(meta["sampling"], f"{path}: {key}['sampling']")}
+    return mapping | {"meta": meta}
+
+
+def _dict_of(value: object, what: str) -> object:
+    if isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind == "U":
+        value = str(value.reshape(-1)[0])
+    return parse_json(value, what) if isinstance(value, str) and value.lstrip()[:1] == "{" else value
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict:

@@ -23,6 +23,9 @@ _IDLE = {
     "typical_p": (1,), "repetition_penalty": (1,), "presence_penalty": (0,), "frequency_penalty": (0,),
 }  # fmt: skip
 
+_BIASES = ("logit_bias", "logits_bias")
+_CONFIGURATIONS = ("sampling_params", "generation_config", "sampling_config")
+
 Path = str | os.PathLike[str]
 
 
@@ -104,6 +107,8 @@ def _name(path: Path, name: str) -> str:
 def neutral(key: str, value: object) -> bool:
     """Return whether a setting, one or one a position, does nothing: a temperature of 1, a penalty of 0."""
     idle = next((idle for name, idle in _IDLE.items() if key.endswith(name)), None)
+    if isinstance(value, Mapping):  # a configuration: what it says of sampling
+        return all(neutral(name, item) for name, item in value.items() if name in _IDLE)
     if value is None or idle is None:
         return value is None
     if isinstance(value, (list, tuple)):
@@ -160,6 +165,17 @@ def _check_raw(path: Path, meta: Mapping) -> None:
     for key in PENALTIES:
         if not neutral(key, _parsed(meta.get(key))):
             raise InputError(f"{path}: meta[{key!r}] {_PENALTY}")
+    for key in _BIASES:
+        if not (meta.get(key) is None or (isinstance(meta[key], Mapping) and not meta[key])):
+            raise InputError(
+                f"{path}: meta[{key!r}] is not applied; log logits that have it, and leave it out"
+            )
+    for key in _CONFIGURATIONS:
+        if meta.get("sampling") is None and not neutral(key, meta.get(key)):
+            raise InputError(
+                f"{path}: meta[{key!r}] is not read, and says of a temperature, filter or penalty; state "
+                "what is to be applied as meta['sampling'] ({} for nothing)"
+            )
 
 
 _PENALTY = (
@@ -169,7 +185,9 @@ _PENALTY = (
 
 
 def _parsed(value: object) -> object:
-    """A number where a text is one: safetensors holds nothing else beside tensors."""
+    """A number where a text is one, as safetensors has it, or an array without axes."""
+    if isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind not in "bcOSU":
+        return float(value)
     if isinstance(value, str) and len(value) < 40:
         try:
             return float(value)
@@ -187,6 +205,10 @@ def _by_position(
         return tuple(_numbers(f"{what}[{i}]", entry) for i, entry in enumerate(stated))
     if not isinstance(stated, Mapping):
         raise InputError(f"{what} must be a dict or one dict a position, got {type(stated).__name__}")
+    stated = {
+        key: _parsed(value) if isinstance(value, np.ndarray) and not value.ndim else value
+        for key, value in stated.items()
+    }
     lists = {}
     for key, v in stated.items():
         if isinstance(v, (list, tuple)) or (isinstance(v, np.ndarray) and v.ndim == 1):
@@ -217,4 +239,6 @@ def _numbers(what: str, entry: object) -> Mapping[str, object]:
             raise InputError(f"{what}[{key}] must be a number below 2^63, got {show(value)}")
         if key == "top_k" and value != int(value):
             raise InputError(f"{what}[top_k] must be a whole number, got {value:g}")
+    if given.get("top_k") in _IDLE["top_k"]:  # as vLLM and others say that there is none
+        del given["top_k"]
     return {key: int(value) if key == "top_k" else float(value) for key, value in given.items()}

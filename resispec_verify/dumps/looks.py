@@ -15,11 +15,15 @@ from resispec_verify.dumps.rows import LazyRows, Rows, Scattered, rows_of, widen
 __all__ = [
     "FALSE_ALARM",
     "SUM_TOLERANCE",
+    "all_equal",
     "in_order",
+    "like_probabilities",
     "log_probabilities",
     "norms",
     "plain_rows",
     "probabilities",
+    "stored_precision",
+    "sum_tolerance",
 ]
 
 FALSE_ALARM = 1e-6
@@ -27,6 +31,8 @@ FALSE_ALARM = 1e-6
 SUM_TOLERANCE = 1e-3
 _FEW, _MANY, _MOST_ELEMENTS = 1, 16, 1 << 18
 _CERTAIN = -1000.0
+FEW_VALUES = 32
+"""Fewer values than this may look rounded to two bytes by chance, or by hand."""
 
 
 def plain_rows(rows: Rows) -> Rows:
@@ -34,29 +40,81 @@ def plain_rows(rows: Rows) -> Rows:
     return rows.inner if isinstance(rows, Scattered) else rows
 
 
+def stored_precision(rows: np.ndarray, dtype: np.dtype) -> np.dtype:
+    """The coarsest floating type that holds all of ``rows`` exactly, ``dtype`` at most.
+
+    Float32 that went through bfloat16 has bfloat16's near-ties, and its rounding.
+    """
+    for coarse in (np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)):
+        finer = ml_dtypes.finfo(coarse).nmant < ml_dtypes.finfo(dtype).nmant
+        finite = rows[np.isfinite(rows)]
+        if finer and finite.size >= FEW_VALUES:
+            with np.errstate(over="ignore"):
+                if np.array_equal(finite.astype(coarse).astype(finite.dtype), finite):
+                    return coarse
+    return np.dtype(dtype)
+
+
+def sum_tolerance(rows: np.ndarray, stored: np.dtype) -> float:
+    """How far from 1 storing probabilities ``(n, V)`` may have moved their sum.
+
+    Half a unit in the last place of each, ``p u`` or half the smallest number, so ``u`` and V halves of it;
+    twice that, as in `norms`, and 1e-3.
+    """
+    info = ml_dtypes.finfo(stored_precision(rows, stored))
+    return SUM_TOLERANCE + float(info.eps) + rows.shape[-1] * float(info.smallest_subnormal)
+
+
+def like_probabilities(batch: np.ndarray, stored: np.dtype) -> np.ndarray:
+    """Which rows ``(n, V)`` lie in [0, 1] and sum to 1, as far as the type of the rows can tell.
+
+    -inf is no entry: a token that a reduced or padded vocabulary does not have.
+    """
+    there = np.where(np.isneginf(batch), 0.0, batch)
+    inside = (there.min(axis=-1) >= 0) & (there.max(axis=-1) <= 1)
+    if not inside.any():
+        return inside
+    return inside & (np.abs(there.sum(axis=-1, dtype=np.float64) - 1) <= sum_tolerance(batch, stored))
+
+
+def all_equal(batch: np.ndarray) -> np.ndarray:
+    """Which rows ``(n, V)`` have one value only, as padding has: they say nothing of the others."""
+    flat = (batch[:, 0] == batch[:, -1]) & (batch.shape[-1] > 1)
+    flat[flat] = (batch[flat] == batch[flat, :1]).all(axis=-1)
+    return flat
+
+
 def probabilities(rows: Rows) -> bool:
-    """Return whether every row lies in [0, 1] and sums to 1 within 1e-3; False where there is one token."""
+    """Return whether every row lies in [0, 1] and sums to 1, as far as the type of the rows can tell.
+
+    Rows of equal values are padding, perhaps, and do not count. False where there is one token, or no row
+    that counts.
+    """
+    said = False
 
     def like(batch: np.ndarray) -> np.ndarray:
-        sums = batch.sum(axis=-1, dtype=np.float64)
-        return (batch.min(axis=-1) >= 0) & (batch.max(axis=-1) <= 1) & (np.abs(sums - 1) <= SUM_TOLERANCE)
+        nonlocal said
+        good = like_probabilities(batch, rows.dtype)
+        said = said or bool(good.any())
+        return good | all_equal(batch)
 
-    return rows.shape[-1] > 1 and _every(rows, like)
+    return rows.shape[-1] > 1 and _every(rows, like) and said
 
 
 def log_probabilities(rows: Rows) -> bool:
     """Return whether the exponentials of every row sum to 1, as far as the type of the rows can tell.
 
-    A row of one token (0, and -inf elsewhere) says nothing: no temperature changes it. Nor does a dump of
-    nothing else.
+    A row of one token (0, and -inf elsewhere) says nothing: no temperature changes it. Nor does one of equal
+    values, which may be padding, or a dump of nothing else.
     """
     said = False
 
     def like(batch: np.ndarray) -> np.ndarray:
         nonlocal said
         norm, tolerance, lone = norms(batch, rows.dtype)
-        said = said or bool((~lone).any())
-        return np.abs(norm) <= tolerance
+        good = np.abs(norm) <= tolerance
+        said = said or bool((good & ~lone).any())
+        return good | all_equal(batch)
 
     plain = plain_rows(rows)
     return plain.shape[-1] > 1 and _every(plain, like) and said
@@ -78,21 +136,22 @@ def norms(batch: np.ndarray, stored: np.dtype) -> tuple[np.ndarray, np.ndarray, 
         total = weights.sum(axis=-1)
         norm = highest[:, 0] + np.log(total)
         magnitude = (weights * np.abs(np.where(finite, values, 0.0))).sum(axis=-1) / total
-    unit = float(ml_dtypes.finfo(stored).eps) / 2
+    unit = float(ml_dtypes.finfo(stored_precision(batch, stored)).eps) / 2
     return norm, SUM_TOLERANCE + 2 * unit * magnitude, finite.sum(axis=-1) < 2
 
 
-def in_order(rows: Rows) -> float | None:
+def in_order(rows: Rows, seen: set[bytes] | None = None) -> float | None:
     """Return how likely it is by chance that every row is in descending (or every one in ascending) order.
 
     None where some row is not. The chance is that of one order among all that the tokens of a row can have,
     those of equal values counted once: ``prod(m_i!) / V!`` for multiplicities m_i, twice for two directions,
     multiplied over the rows that differ. A constant row says nothing, and neither does one that is there a
-    second time. It is a chance where tokens are numbered without regard to what the models think of them.
+    second time, in ``seen`` from another matrix too. It is a chance where tokens are numbered without
+    regard to what the models think of them.
     """
     plain = plain_rows(rows)
     log_chance = {1: 0.0, -1: 0.0}
-    seen: set[bytes] = set()
+    seen = set() if seen is None else seen
 
     def sorted_(batch: np.ndarray) -> np.ndarray:
         down, up = (batch[:, :-1] >= batch[:, 1:]), (batch[:, :-1] <= batch[:, 1:])

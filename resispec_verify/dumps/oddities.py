@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import ml_dtypes
 import numpy as np
 
-from resispec_verify.dumps.looks import SUM_TOLERANCE, norms
+from resispec_verify.dumps.looks import all_equal, like_probabilities, norms
 from resispec_verify.dumps.mapped import repeats
 from resispec_verify.dumps.rows import Rows
 
@@ -173,10 +173,10 @@ class RowScan:
     def _probabilities(self, rows: np.ndarray, start: int) -> None:
         if self._width < 2 or self._tally("logits").count:
             return
-        with np.errstate(over="ignore"):
-            sums = rows.sum(axis=-1, dtype=np.float64)
-        like = (rows.min(axis=-1) >= 0) & (rows.max(axis=-1) <= 1) & (np.abs(sums - 1) <= SUM_TOLERANCE)
-        self._tally("logits").add(~like, start)
+        with np.errstate(over="ignore", invalid="ignore"):
+            like = like_probabilities(rows, self.dtype)
+        self._tally("probable").add(like, start)
+        self._tally("logits").add(~(like | all_equal(rows)), start)
 
     def _order(self, rows: np.ndarray, start: int) -> None:
         """Tallies of what all rows must be for it to be said: normalised, or in descending order."""
@@ -184,8 +184,8 @@ class RowScan:
             return
         if not self._tally("unnormalised").count:
             norm, tolerance, lone = norms(rows, self.dtype)
-            self._tally("unnormalised").add(np.abs(norm) > tolerance, start)
-            self._tally("normalised").add(~lone, start)
+            self._tally("unnormalised").add((np.abs(norm) > tolerance) & ~all_equal(rows), start)
+            self._tally("normalised").add(~lone & (np.abs(norm) <= tolerance), start)
         if not self._tally("unordered").count:
             self._tally("unordered").add(np.any(rows[:, :-1] < rows[:, 1:], axis=-1), start)
 
@@ -217,7 +217,7 @@ class RowScan:
             found.append(self._say("one-hot", "one-hot", text))
         else:
             found += self._filters() + self._floors() + self._orders()
-            if self._width > 1 and not self._tally("logits").count:
+            if self._width > 1 and self._tally("probable").count and not self._tally("logits").count:
                 text = "values in [0, 1] that sum to 1: probabilities in a field for logits?"
                 line = self._line(text, self.rows, 0)
                 found.append(Oddity("probabilities", self.key, self.rows, self._number(0), line))

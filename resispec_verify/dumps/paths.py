@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from resispec_verify.errors import InputError
 
-__all__ = ["Crumb", "check_file", "key_name", "listing", "open_file", "show"]
+__all__ = ["Crumb", "as_path", "check_file", "key_name", "listing", "open_file", "show"]
 
 LONGEST_NAME = 80
 MOST_NAMES = 20
@@ -51,6 +51,13 @@ def listing(names: object) -> str:
     return ", ".join(shown[:MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "") if shown else "none"
 
 
+def as_path(path: object) -> Path:
+    """Return what was given as a `Path`; `InputError` where it is none, such as None or a number."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputError(f"a path is needed, got {show(path)}; give the name of a file")
+    return Path(path)
+
+
 def check_file(path: str | os.PathLike[str]) -> Path:
     """Return `path` as a `Path` once it is known to be a regular file that is not empty.
 
@@ -59,7 +66,7 @@ def check_file(path: str | os.PathLike[str]) -> Path:
     InputError
         If it is missing, a directory, a pipe or device (opening one may block for ever), or empty.
     """
-    path = Path(path)
+    path = as_path(path)
     try:
         status = path.stat()
     except FileNotFoundError:

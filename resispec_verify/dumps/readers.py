@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from resispec_verify.dumps.jsons import with_meta
 from resispec_verify.dumps.keys import as_mapping
 from resispec_verify.dumps.llamacpp import is_llamacpp, read_llamacpp
 from resispec_verify.dumps.npz import read_npz
@@ -50,4 +51,4 @@ def load_mapping(path: str | os.PathLike[str]) -> dict:
             f"{path}: {suffix} is not a known format; supported: {', '.join(READERS)}, a folder or glob of "
             "them or its index.json, and files of llama.cpp's --kl-divergence-base"
         )
-    return unstacked(path, as_mapping(path, read(path)))
+    return unstacked(path, with_meta(path, as_mapping(path, read(path))))

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from resispec_verify.dumps.keys import what
-from resispec_verify.dumps.looks import FALSE_ALARM
 from resispec_verify.dumps.mapped import repeats
 from resispec_verify.dumps.rows import Rows, Scattered
 from resispec_verify.errors import InputError
@@ -22,6 +21,8 @@ from resispec_verify.errors import InputError
 __all__ = ["MAP_KEY", "MASK_KEY", "has_map", "scattered", "token_map"]
 
 MAP_KEY, MASK_KEY = "d2t", "t2d"
+
+_RISING = 1e-3  # above the chance of other checks, because t2d can answer
 
 Path = str | os.PathLike[str]
 
@@ -144,10 +145,15 @@ def _check_offsets(path: Path, value: np.ndarray, vocab: int) -> None:
     """
     n = len(value)
     steps = np.diff(value.astype(np.int64))
+    if not value.any() and n != vocab:
+        raise InputError(
+            f"{path}: {MAP_KEY} is 0 everywhere, as it is before it is filled in; save target id minus draft "
+            f"id, or {MASK_KEY} beside it, which decides"
+        )
     if n < 2 or not (steps > 0).all():
         return
     log_chance = _log_choose(vocab - n + 1, n) - _log_choose(vocab, n)
-    if log_chance < math.log(FALSE_ALARM):
+    if log_chance < math.log(_RISING) or np.array_equal(value, np.arange(n)):
         raise InputError(
             f"{path}: {MAP_KEY} rises from each draft token to the next: these are token ids (or a range), "
             f"not offsets; save target id minus draft id, or {MASK_KEY} beside it, which decides"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from resispec_verify.dumps.companions import check_companions
+from resispec_verify.dumps.companions import check_companions, check_round_companions
 from resispec_verify.dumps.keys import PROPOSAL_KEY, ROUNDS_KEY, as_rows, kind, what
 from resispec_verify.dumps.labels import samplings
 from resispec_verify.dumps.mapped import repeats
@@ -146,7 +146,9 @@ def unstacked(path: str | os.PathLike[str], mapping: dict) -> dict:
     if ROUNDS_KEY in mapping or not {"draft_tokens", "accepted"} <= mapping.keys():
         return mapping
     stacked = {key: mapping[key] for key in (*NEEDED, *OPTIONAL) if mapping.get(key) is not None}
-    accepted = mapping["accepted"]
+    accepted, prompt = mapping["accepted"], mapping.get("prompt")
+    if isinstance(prompt, np.ndarray) and isinstance(accepted, np.ndarray) and prompt.shape == accepted.shape:
+        stacked["prompt"] = prompt
     for key, value in stacked.items():
         if not isinstance(value, np.ndarray) or not value.ndim or len(value) != len(accepted):
             raise InputError(
@@ -190,6 +192,7 @@ def rounds_from_mapping(
                 f"{path}: round {i} has vocabulary {wide} but round 0 has {width}; save one model"
             )
     check_companions(path, {key: value for key, value in mapping.items() if key != ROUNDS_KEY}, {})
+    check_round_companions(path, mapping, [one.gamma for one in rounds], {width, rounds[0].draft.shape[-1]})
     known = (2**31) - 1
     context, output = mapping.get("context_tokens"), mapping.get("output_tokens")
     if _several(context):
@@ -271,7 +274,7 @@ def _round(where: str, entry: object, whole: Mapping, pad_vocab: bool) -> Round:
         tokens = tokens[:gamma]
         if isinstance(coins, (list, tuple, np.ndarray)) and len(coins) == gamma + padding:
             coins = coins[:gamma]
-    prompt = entry.get("prompt")
+    check_round_companions(where, entry, [gamma], set())
     return Round(
         draft_tokens=integers(f"{where}: draft_tokens", tokens, (gamma,), 0, last),
         accepted=integer(f"{where}: accepted", entry["accepted"], 0, gamma),
@@ -279,11 +282,20 @@ def _round(where: str, entry: object, whole: Mapping, pad_vocab: bool) -> Round:
         u=None if coins is None else uniforms(f"{where}: u", coins, gamma),
         u_next=None if drawn is None else float(drawn[0]),
         context_len=optional("context_len", integer, 0, None),
-        prompt=prompt if isinstance(prompt, (int, str)) else None,
+        prompt=_prompt(where, entry.get("prompt")),
         target=target,
         draft=draft,
         proposal=proposal,
     )
+
+
+def _prompt(where: str, value: object) -> int | str | None:
+    """A number or a name, which formats of arrays hold as an array of one."""
+    if isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "iuU":
+        value = value.reshape(-1)[0].item()
+    if value is None or (isinstance(value, (int, str)) and not isinstance(value, bool)):
+        return value
+    raise InputError(f"{where}: prompt is {what(value)}; save the number of the prompt, or its name")
 
 
 def _padding(tokens: object, gamma: int) -> int:

@@ -24,6 +24,7 @@ __all__ = [
     "Scattered",
     "Stacked",
     "checked_rows",
+    "kept_of",
     "rows_of",
     "widened",
 ]
@@ -203,6 +204,26 @@ class Beside(LazyRows):
             pieces.append(np.array(rows_of(part, start, stop)))
             release(part)
         return np.concatenate(pieces, axis=-1)
+
+
+def kept_of(rows: Rows) -> tuple[np.ndarray, int]:
+    """Which positions of the file, or of all parts, these are, and how many it has; no rows are read."""
+    if isinstance(rows, Picked):
+        kept, stored = kept_of(rows.inner)
+        return kept[rows.kept], stored
+    if isinstance(rows, Beside):
+        return kept_of(rows._part(0))
+    if isinstance(rows, Stacked):
+        found, at = [], 0
+        for i in range(len(rows._ends)):
+            kept, stored = kept_of(rows._part(i))
+            found.append(kept + at)
+            at += stored
+        return np.concatenate(found), at
+    if isinstance(rows, Scattered):
+        return kept_of(rows.inner)
+    stored = math.prod(rows.shape[:-1])
+    return np.arange(stored), stored
 
 
 def rows_of(array: Rows, start: int, stop: int) -> np.ndarray:

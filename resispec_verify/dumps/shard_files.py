@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from resispec_verify.dumps.jsons import LONGEST, parse_json
-from resispec_verify.dumps.paths import open_file, show
+from resispec_verify.dumps.paths import as_path, open_file, show
 from resispec_verify.dumps.readers import READERS
 from resispec_verify.dumps.values import integer
 from resispec_verify.errors import InputError
@@ -30,7 +30,8 @@ class ShardList:
     files : list of Path
     stated : list of (start, rows) or None
         As the index has them.
-    meta : object
+    beside : dict
+        What the index says of all of them: ``meta``, and whatever else it holds.
     from_zero : bool
         Whether the first shard must start at 0: a folder is expected to be whole, a glob may choose.
     axis : {"vocab", "positions"} or None
@@ -41,7 +42,7 @@ class ShardList:
 
     files: list[Path]
     stated: list[tuple[int | None, int | None]]
-    meta: Any
+    beside: dict
     from_zero: bool
     axis: Any = None
     indexed: bool = False
@@ -58,7 +59,7 @@ def find_shards(path: str | os.PathLike[str]) -> ShardList | None:
     InputError
         If there are no such files, or the index is damaged or names files outside its folder.
     """
-    path = Path(path)
+    path = as_path(path)
     name = os.fspath(path)
     if os.path.isdir(name):
         if (path / INDEX).is_file():
@@ -72,7 +73,8 @@ def find_shards(path: str | os.PathLike[str]) -> ShardList | None:
                 f"{path}: is a directory without dumps in it ({', '.join(READERS)}); name a dump file or a "
                 "folder of shards"
             )
-        return ShardList(files, [(None, None)] * len(files), None, from_zero=True)
+        _check_apart(path, files)
+        return ShardList(files, [(None, None)] * len(files), {}, from_zero=True)
     if path.name == INDEX or (path.suffix == ".json" and os.path.isfile(name)):
         return _indexed(path)
     if os.path.lexists(name) or not glob.has_magic(name):
@@ -85,7 +87,8 @@ def find_shards(path: str | os.PathLike[str]) -> ShardList | None:
         raise InputError(
             f"{path}: no file of a known format ({', '.join(READERS)}) matches; check the pattern"
         )
-    return ShardList(found, [(None, None)] * len(found), None, from_zero=False)
+    _check_apart(path, found)
+    return ShardList(found, [(None, None)] * len(found), {}, from_zero=False)
 
 
 def _sorted(files: Any) -> list[Path]:
@@ -95,6 +98,19 @@ def _sorted(files: Any) -> list[Path]:
 
     known = (path for path in files if path.suffix.lower() in READERS and path.name[0] != ".")
     return sorted(known, key=by_number)
+
+
+def _check_apart(path: Path, files: list[Path]) -> None:
+    """Refuse a file that is there twice, or in two formats: its positions would count twice."""
+    seen: dict[str, Path] = {}
+    for file in files:
+        other = seen.setdefault(os.path.realpath(file), file)
+        other = seen.setdefault(os.path.realpath(file.with_suffix("")), file) if other is file else other
+        if other is not file:
+            raise InputError(
+                f"{path}: {other.name} and {file.name} are the same file, or one run in two formats, whose "
+                "positions would count twice; keep one of them"
+            )
 
 
 def _indexed(path: Path) -> ShardList:
@@ -125,7 +141,9 @@ def _indexed(path: Path) -> ShardList:
                 for key, low in (("start", 0), ("rows", 1))
             )
         )
+    _check_apart(path, files)
     axis = index.get("axis")
     if axis not in (None, *AXES):
         raise InputError(f"{path}: axis is {show(axis)}; write one of {', '.join(AXES)}, or leave it out")
-    return ShardList(files, stated, index.get("meta"), from_zero=True, axis=axis, indexed=True)
+    beside = {key: value for key, value in index.items() if key not in ("shards", "axis")}
+    return ShardList(files, stated, beside, from_zero=True, axis=axis, indexed=True)

@@ -93,7 +93,6 @@ def join(
     parts: Sequence[Part],
     read: Callable[[str, dict], FlatDump],
     *,
-    meta: Any = None,
     from_zero: bool = False,
 ) -> FlatDump:
     """Open many parts as one flat dump; each is opened once now, and again whenever its rows are read.
@@ -105,8 +104,6 @@ def join(
     parts : sequence of Part
     read : callable
         ``read(name, mapping)`` is the part as a flat dump.
-    meta : object
-        Of the whole; None for that of the first part.
     from_zero : bool
         Whether the first part must start at position 0.
 
@@ -139,7 +136,7 @@ def join(
         candidates=_join_candidates(path, lists),
         dataset=dataset,
         sampling=sampling,
-        meta=small[0].meta if meta is None else meta,
+        meta=small[0].meta,
         notes=_notes(first, small, f"{len(parts)} parts, joined in the order of {_reason(opened.starts)}"),
         left_out=sum(one.left_out for one in small),
     )
@@ -151,7 +148,6 @@ def join_targets(
     parts: Sequence[Part],
     read: Callable[[str, dict], TargetDump],
     *,
-    meta: Any = None,
     from_zero: bool = False,
 ) -> TargetDump:
     """Open many parts as one target; see `join`."""
@@ -168,7 +164,7 @@ def join_targets(
         target=target,
         tokens=tokens,
         next_tokens=follow,
-        meta=small[0].meta if meta is None else meta,
+        meta=small[0].meta,
         sampling=_labels(small, "sampling"),
         notes=_notes(first, small),
         left_out=sum(one.left_out for one in small),

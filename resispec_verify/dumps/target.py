@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from resispec_verify.dumps.companions import check_companions, kept_rows
+from resispec_verify.dumps.flat import check_once
 from resispec_verify.dumps.keys import DRAFT_KEYS, PROPOSAL_KEY, TARGET_KEYS, as_rows, find_key, kind
 from resispec_verify.dumps.labels import samplings
 from resispec_verify.dumps.llamacpp import LlamaRows
@@ -18,7 +19,7 @@ from resispec_verify.dumps.mapped import repeats
 from resispec_verify.dumps.rows import FLOATS, LazyRows, Picked, Rows, checked_rows
 from resispec_verify.errors import InputError
 
-__all__ = ["TargetDump", "following", "target_from_mapping"]
+__all__ = ["TargetDump", "described_target", "following", "target_from_mapping"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -132,9 +133,14 @@ def target_from_mapping(path: str | os.PathLike[str], mapping: dict, *, part: bo
         and value.ndim
     }
     check_companions(path, mapping, {key: target} | drafts, part=part)
-    leading = target.shape[:-1] or (1,)
-    kept, notes = kept_rows(path, mapping, leading)
     step, floor = target.quantisation() if isinstance(target, LlamaRows) else (None, None)
+    return described_target(path, TargetDump(str(path), target, key, step=step, floor=floor), mapping)
+
+
+def described_target(path: str | os.PathLike[str], dump: TargetDump, mapping: Mapping) -> TargetDump:
+    """The target with what lies beside it, or beside the parts that it was joined from; see `described`."""
+    target = dump.target
+    leading = target.shape[:-1] or (1,)
     tokens = mapping.get("tokens")
     stated = mapping.get("next_tokens")
     if not isinstance(stated, np.ndarray):
@@ -146,25 +152,26 @@ def target_from_mapping(path: str | os.PathLike[str], mapping: dict, *, part: bo
         and stated.shape == (math.prod(target.shape[:-1]),)
         and bool(((stated >= 0) & (stated < vocab)).all())
     )
-    follow = stated.astype(np.int64) if good and isinstance(stated, np.ndarray) else None
-    stated_sampling = samplings(path, mapping.get("meta"), math.prod(leading))
-    if kept is not None:
-        target = Picked(target, kept)
-        follow = None if follow is None else follow[kept]
-        if isinstance(stated_sampling, tuple):
-            stated_sampling = tuple(stated_sampling[i] for i in kept)
-    return TargetDump(
-        str(path),
-        target,
-        key,
-        tokens=tokens,
-        next_tokens=follow,
-        step=step,
-        floor=floor,
-        meta=mapping.get("meta"),
-        sampling=stated_sampling,
-        notes=notes,
-        left_out=0 if kept is None else math.prod(leading) - len(kept),
+    given: dict[str, Any] = {
+        "tokens": tokens,
+        "next_tokens": stated.astype(np.int64) if good and isinstance(stated, np.ndarray) else None,
+        "meta": mapping.get("meta"),
+        "sampling": samplings(path, mapping.get("meta"), dump.positions),
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    check_once(path, dump, given)
+    dump = replace(dump, **given)
+    kept, notes = kept_rows(path, mapping, leading)
+    if kept is None:
+        return dump
+    follow, sampling = dump.next_tokens, dump.sampling
+    return replace(
+        dump,
+        target=Picked(target, kept),
+        next_tokens=None if follow is None else follow[kept],
+        sampling=tuple(sampling[i] for i in kept) if isinstance(sampling, tuple) else sampling,
+        notes=(*dump.notes, *notes),
+        left_out=dump.left_out + dump.positions - len(kept),
     )
 
 

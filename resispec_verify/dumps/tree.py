@@ -180,6 +180,9 @@ def tree_from_mapping(path: str | os.PathLike[str], mapping: dict, *, pad_vocab:
     keys = [find_key(path, mapping, *names) for names in ((TARGET_KEYS, "target"), (DRAFT_KEYS, "draft"))]
     target, draft = (_three_axes(path, key, mapping[key]) for key in keys)
     check_companions(path, mapping, dict(zip(keys, (target, draft), strict=True)), tree=True)
+    _check_masks(path, mapping, parent)
+    if isinstance(mapping.get("siblings"), str):
+        raise InputError(f"{path}: siblings beside the logits is not read; state it as meta['siblings']")
     if has_map(mapping):
         draft, _ = scattered(path, draft, mapping, target.shape[-1])
         pad_vocab = pad_vocab or draft.shape[-1] > target.shape[-1]
@@ -202,6 +205,32 @@ def tree_from_mapping(path: str | os.PathLike[str], mapping: dict, *, pad_vocab:
     return TreeDump(
         str(path), parent, depth, tokens, target, draft, rows[0], rows[1], prefix, mapping.get("meta")
     )
+
+
+def _check_masks(path: Any, mapping: Mapping, parent: np.ndarray) -> None:
+    """Refuse a mask that is not that of the ancestors of each node: nothing says what it hides."""
+    n = len(parent)
+    above = np.zeros((n, n), bool)
+    for node in range(1, n):
+        above[node] = above[parent[node]]
+        above[node, parent[node]] = True
+    likely = [one for each in (above, above | np.eye(n, dtype=bool)) for one in (each, each.T)]
+    for key, value in mapping.items():
+        if not isinstance(key, str) or "mask" not in key.lower() or value is None:
+            continue
+        mask = np.asarray(value)
+        if (mask == 1).all():
+            continue  # it hides nothing
+        if mask.shape[-2:] == (n, n):
+            numbers = mask.astype(np.float64)
+            # Masks that are added to scores have 0 where a node is seen.
+            seen = numbers == 0 if (numbers < 0).any() else numbers != 0
+            if any((seen == one).all() for one in likely):
+                continue
+        raise InputError(
+            f"{path}: {key} {list(mask.shape)} is not the mask of the ancestors of each node that parent "
+            "says, and nothing says how to read it; leave it out, with what it hides"
+        )
 
 
 def _parents(path: Any, value: object) -> np.ndarray:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from resispec_verify.dumps.companions import vocabulary_part
+from resispec_verify.dumps.companions import tensor_part, vocabulary_part
 from resispec_verify.dumps.flat import FlatDump
 from resispec_verify.dumps.keys import CHUNKS_KEY, TARGET_KEYS, as_rows, find_key
 from resispec_verify.dumps.labels import candidate_lists
@@ -26,16 +26,19 @@ from resispec_verify.dumps.target import TargetDump
 from resispec_verify.dumps.whole import stated_vocabulary
 from resispec_verify.errors import InputError
 
-__all__ = ["Axis", "axis_of", "join_vocabulary"]
+__all__ = ["Axis", "axis_of", "check_alone", "join_vocabulary"]
 
 Axis = Literal["vocab", "positions"]
 Opened = TypeVar("Opened", FlatDump, TargetDump)
 
-_TENSOR = re.compile(
-    r"(?:^|[^a-z])(?:tp|mp|tensor|model|vocab)[-_.]?(?:parallel)?[-_.]?(?:rank|shard|part)?[-_.]?(\d+)"
+_JOINT = r"[-_.=]?(?:rank|shard|part)?[-_.=]?(\d+)"
+# What only tensor parallelism is called.
+_TENSOR = re.compile(r"(?:^|[^a-z])(?:tp|tensor[-_.]?parallel|vocab)" + _JOINT)
+_DATA = re.compile(r"(?:^|[^a-z])(?:dp|data[-_.]?parallel)" + _JOINT)
+# What parts of either kind are called.
+_EITHER = re.compile(
+    r"(?:^|[^a-z])(?:rank|gpu|cuda|device|worker|proc|process|mp|model|tensor|tp[-_.]?size)" + _JOINT
 )
-_DATA = re.compile(r"(?:^|[^a-z])dp[-_.]?(?:rank)?[-_.]?\d+")
-_RANK = re.compile(r"(?:^|[^a-z])rank[-_.]?(\d+)")
 LEAST_TOKENS = 4
 """Fewer tokens than this may be the same in two files by chance."""
 
@@ -57,7 +60,6 @@ def axis_of(path: str | os.PathLike[str], parts: Sequence[Part], stated: Axis | 
         return stated or "positions"
     if all(part.start is not None for part in parts):
         return "positions"
-    ranks = [_rank(part.name) for part in parts]
     try:
         first = _look(parts[0])
         if first[1] and first[0] is None:
@@ -70,17 +72,24 @@ def axis_of(path: str | os.PathLike[str], parts: Sequence[Part], stated: Axis | 
         if all(place is not None for place in places):
             return "vocab"
         raise _unsure(path, "some of its files, and not all, say which part of the vocabulary they have")
-    widths, sizes = [width for *_, width, _ in looked], [size for *_, size in looked]
+    widths, sizes = [one[4] for one in looked], [one[5] for one in looked]
     if sizes[0] is not None and len(set(sizes)) == 1 and sizes[0] in (widths[0], sum(widths)):
         return "positions" if sizes[0] == widths[0] else "vocab"
-    if all(_TENSOR.search(_stem(part.name)) for part in parts):
+    stems = [_stem(part.name) for part in parts]
+    said = [tensor for *_, tensor in looked]
+    if all(size is not None and size > 1 for _, size in said) and _ranked(parts, said) is not None:
         return "vocab"
-    if any(_DATA.search(_stem(part.name)) for part in parts):
+    named = any(_TENSOR.search(stem) for stem in stems)
+    if all(_TENSOR.search(stem) for stem in stems) and len({_TENSOR.sub("#", stem) for stem in stems}) == 1:
+        return "vocab"
+    if any(size is not None and size > 1 for _, size in said):
+        raise _unsure(path, "some of its files say that they are parts of a tensor-parallel run")
+    if any(_DATA.search(stem) for stem in stems) and not named:
         return "positions"
-    counts, tokens = [rows for _, _, rows, *_ in looked], [ids for _, _, _, ids, *_ in looked]
+    counts, tokens = [one[2] for one in looked], [one[3] for one in looked]
     if len(set(counts)) > 1:
         return "positions"
-    by_rank = all(rank is not None for rank in ranks)
+    by_rank = all(_TENSOR.search(stem) or _EITHER.search(stem) for stem in stems)
     known = [ids for ids in tokens if ids is not None]
     same = len(known) == len(tokens) and all(np.array_equal(ids, known[0]) for ids in known)
     if known and same and known[0].size >= LEAST_TOKENS:
@@ -88,7 +97,7 @@ def axis_of(path: str | os.PathLike[str], parts: Sequence[Part], stated: Axis | 
             return "vocab"
         raise _unsure(path, "all of its files have the same tokens, so they are not different positions")
     if by_rank and not (len(known) == len(tokens) and not same):
-        raise _unsure(path, "its files are named by rank, and hold as many rows each")
+        raise _unsure(path, "its files are named by rank, device or model, and hold as many rows each")
     return "positions"
 
 
@@ -99,11 +108,35 @@ def _unsure(path: str | os.PathLike[str], why: str) -> InputError:
     )
 
 
-def _look(part: Part) -> tuple[Any, bool, int, np.ndarray | None, int, int | None]:
-    """Place in the vocabulary, whether it has a start, rows, tokens, width, stated vocabulary."""
+def check_alone(path: str | os.PathLike[str], mapping: Mapping, width: int, stated: Axis | None) -> None:
+    """Refuse a file that is one of several parts of the vocabulary, and is given without the others.
+
+    Raises
+    ------
+    InputError
+        Its name or what it holds says it is of one rank of several, and nothing that its rows are whole.
+    """
+    if stated == "positions" or stated_vocabulary(mapping.get("meta")) == width:
+        return
+    rank, size = tensor_part(mapping)
+    named = _TENSOR.search(_stem(os.fspath(path)))
+    if named or (rank or 0) > 0 or (size or 1) > 1:
+        why = "its name says" if named else "it says"
+        raise InputError(
+            f"{path}: {why} that it is of one rank of several, and then it has a part of the vocabulary; "
+            f"give the folder of all parts (--shards vocab), or say --shards positions, or "
+            f"meta['vocab_size'] = {width}, if its rows are whole"
+        )
+
+
+Look = tuple[Any, bool, int, np.ndarray | None, int, int | None, tuple[int | None, int | None]]
+
+
+def _look(part: Part) -> Look:
+    """Place in the vocabulary, whether it has a start, rows, tokens, width, vocabulary, rank and size."""
     mapping = part.load()
     if CHUNKS_KEY in mapping:
-        return None, False, 0, None, 0, None
+        return None, False, 0, None, 0, None, (None, None)
     key = find_key(part.name, mapping, TARGET_KEYS, "target")
     rows = as_rows(part.name, key, mapping[key])
     tokens = mapping.get("tokens")
@@ -111,7 +144,8 @@ def _look(part: Part) -> tuple[Any, bool, int, np.ndarray | None, int, int | Non
     size = stated_vocabulary(mapping.get("meta"))
     count = rows.shape[0] if rows.ndim > 1 else 1
     place = vocabulary_part(mapping)
-    return place, mapping.get("start") is not None, count, tokens if good else None, rows.shape[-1], size
+    start = mapping.get("start") is not None
+    return place, start, count, tokens if good else None, rows.shape[-1], size, tensor_part(mapping)
 
 
 def _stem(name: str) -> str:
@@ -119,8 +153,14 @@ def _stem(name: str) -> str:
 
 
 def _rank(name: str) -> int | None:
-    found = _TENSOR.search(_stem(name)) or _RANK.search(_stem(name))
+    found = _TENSOR.search(_stem(name)) or _EITHER.search(_stem(name))
     return None if found is None else int(found[1])
+
+
+def _ranked(parts: Sequence[Part], said: Sequence[tuple[int | None, int | None]]) -> list[int] | None:
+    """The rank of each part: as it says, or as it is named; None where neither does, for some."""
+    ranks = [_rank(part.name) if rank is None else rank for part, (rank, _) in zip(parts, said, strict=True)]
+    return None if any(rank is None for rank in ranks) else ranks  # type: ignore[return-value]
 
 
 def join_vocabulary(
@@ -128,7 +168,6 @@ def join_vocabulary(
     parts: Sequence[Part],
     read: Callable[[str, dict], Opened],
     *,
-    meta: Any = None,
     ordered: bool = False,
 ) -> Opened:
     """Open files that each have a part of the vocabulary as one dump; rows are read when they are needed.
@@ -137,8 +176,6 @@ def join_vocabulary(
     ----------
     read : callable
         ``read(name, mapping)`` is a part as a dump.
-    meta : object
-        Of the whole; None for that of the first part.
     ordered : bool
         An index says in which order the parts are; else they say it, or the numbers in their names.
 
@@ -147,7 +184,14 @@ def join_vocabulary(
     InputError
         Parts of other positions, types or tokens, a rank that is missing, or a draft of a reduced vocabulary.
     """
-    parts = list(parts) if ordered else _in_order(path, parts)
+    said = [tensor_part(part.load()) for part in parts]
+    for part, (_, size) in zip(parts, said, strict=True):
+        if size is not None and size > 1 and size != len(parts):
+            raise InputError(
+                f"{path}: {os.path.basename(part.name)} is of {size} ranks, and {len(parts)} are here; add "
+                "the others, or say --shards positions if its rows are whole"
+            )
+    parts = list(parts) if ordered else _in_order(path, parts, said)
     candidates: list[Any] = []
 
     def opened_part(name: str, mapping: dict) -> Opened:
@@ -177,8 +221,6 @@ def join_vocabulary(
     vocab = whole["target"].shape[-1]
     note = f"{len(parts)} parts of the vocabulary, side by side in the order of their ranks"
     changed: dict[str, Any] = {"path": str(path), "tokens": tokens, "notes": (*first.notes, note)}
-    if meta is not None:
-        changed["meta"] = meta
     if isinstance(first, FlatDump):
         stated = next((one for one in candidates if one is not None), None)
         changed["candidates"] = candidate_lists(path, stated, first.target.shape[:-1] or (1,), vocab)
@@ -204,17 +246,21 @@ def _check_like(name: str, one: Any, first: Any, other: str) -> None:
             raise InputError(f"{name}: its {label} is not that of {other}; record them again")
 
 
-def _in_order(path: str | os.PathLike[str], parts: Sequence[Part]) -> list[Part]:
+def _in_order(
+    path: str | os.PathLike[str], parts: Sequence[Part], said: Sequence[tuple[int | None, int | None]]
+) -> list[Part]:
     """Parts by their place in the vocabulary, or the ranks in their names; gaps are errors."""
     places = [vocabulary_part(part.load()) for part in parts]
     if all(place is not None for place in places):
         pairs = sorted(zip(places, parts, strict=True), key=lambda pair: pair[0][0])  # type: ignore[index]
         _check_places(pairs)
         return [part for _, part in pairs]
-    ranks = [_rank(part.name) for part in parts]
-    if any(rank is None for rank in ranks):
-        return list(parts)
-    if sorted(ranks) != list(range(len(parts))):  # type: ignore[type-var]
+    ranks = _ranked(parts, said)
+    if ranks is None or (all(rank is None for rank, _ in said) and len(set(ranks)) == 1):
+        return list(parts)  # by name; the number of ranks is no rank
+    if all(re.search(rf"of[-_]?0*{len(parts)}(\D|$)", _stem(part.name)) for part in parts):
+        ranks = [rank - 1 for rank in ranks]  # 1-of-2 and 2-of-2
+    if sorted(ranks) != list(range(len(parts))):
         missing = next(i for i in range(len(parts)) if i not in ranks or ranks.count(i) > 1)
         how = "twice" if missing in ranks else "missing"
         raise InputError(f"{path}: rank {missing} of {len(parts)} is {how}; add it, or keep one file a rank")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -63,8 +64,19 @@ def check_tree(dump: TreeDump) -> TreeDump:
 
 def stated_vocabulary(meta: Any) -> int | None:
     """The size of the vocabulary that ``meta["vocab_size"]`` states, if it does."""
-    size = whole_number(meta.get("vocab_size")) if isinstance(meta, Mapping) else None
-    return size if size else None
+    sizes = stated_vocabularies(meta)
+    return max(sizes) if None not in sizes else sizes[0] or sizes[1]  # type: ignore[type-var]
+
+
+def stated_vocabularies(meta: Any) -> tuple[int | None, int | None]:
+    """Those of target and draft: ``vocab_size`` is a number for both or one each, or each has its own key."""
+    if not isinstance(meta, Mapping):
+        return None, None
+    both = meta.get("vocab_size")
+    pair = [both, both] if not isinstance(both, (list, tuple)) or len(both) != 2 else list(both)
+    own = (meta.get("target_vocab_size"), meta.get("draft_vocab_size"))
+    found = [whole_number(value if one is None else one) for one, value in zip(own, pair, strict=True)]
+    return found[0] or None, found[1] or None
 
 
 def _any(rows: Iterable[Rows]) -> bool:
@@ -93,16 +105,25 @@ def _check(path: str, held: Mapping[str, Rows], meta: Any) -> None:
                 else "a part of the vocabulary (top-k values, or a shard), which is not read; save whole rows"
             )
         )
-    for key, rows in held.items():
+    seen: set[bytes] = set()
+    chances: dict[str, float] = {}
+    for i, (key, rows) in enumerate(held.items()):
         plain = plain_rows(rows)
-        if stated == plain.shape[-1] or (isinstance(plain, np.ndarray) and repeats(plain)):
+        if stated_vocabularies(meta)[min(i, 1)] == plain.shape[-1] or (
+            isinstance(plain, np.ndarray) and repeats(plain)
+        ):
             continue
-        chance = in_order(plain)
-        if chance is not None and chance < FALSE_ALARM:
+        chance = in_order(plain, seen)
+        if chance is not None:
+            chances[key] = chance
+        if chance is not None and math.prod(chances.values()) < FALSE_ALARM:
+            widths = {plain_rows(one).shape[-1] for one in held.values()}
+            role = "" if len(widths) == 1 else ("target_", "draft_")[min(i, 1)]
             raise InputError(
-                f"{path}: every row of {key} is in the order of its values: these look like top-k values "
-                "without their token ids, and such files are not read yet; save logits of the whole "
-                f"vocabulary [N, V], or state meta['vocab_size'] = {plain.shape[-1]} if they are"
+                f"{path}: every row of {' and of '.join(chances)} is in the order of its values: these look "
+                "like top-k values without their token ids, and such files are not read yet; save logits of "
+                f"the whole vocabulary [N, V], or state meta['{role}vocab_size'] = {plain.shape[-1]} if "
+                "they are"
             )
 
 
@@ -111,6 +132,8 @@ def _check_tokens(path: str, key: str, rows: Rows, tokens: Any) -> None:
 
     Where most of them are outside of the rows, it is the rows that are something else.
     """
+    if isinstance(tokens, (list, tuple)) and tokens and all(type(token) is int for token in tokens):
+        tokens = np.asarray(tokens, object) if max(map(abs, tokens)) >= 2**62 else np.asarray(tokens)
     stored = rows.inner if isinstance(rows, Picked) else rows
     leading, vocab = stored.shape[:-1], stored.shape[-1]
     if not isinstance(tokens, np.ndarray) or tokens.dtype.kind not in "iu" or repeats(tokens):

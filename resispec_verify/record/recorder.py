@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from resispec_verify.dumps.paths import as_path
 from resispec_verify.errors import InputError
 from resispec_verify.record.arrays import DTYPES, as_array, integers, logits, plain
 from resispec_verify.record.pt_file import Column, PtFile
@@ -43,7 +44,7 @@ class Recording:
         *,
         keep_partial: bool = False,
     ) -> None:
-        self.path = Path(path)
+        self.path = as_path(path)
         if dtype not in DTYPES:
             raise InputError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
         check_path(self.path)

@@ -308,9 +308,9 @@ def test_compare_reads_shards_and_does_not_overwrite_them(cli, pair, tmp_path):
 
 
 def test_compare_options(cli, pair):
-    row = cli("compare", *pair, "--json", "-", "--tail", 1, "--batch", 1, "--temperature", 2).json["results"][
-        0
-    ]
+    row = cli(
+        "compare", *pair, "--json", "-", "--tail", 1, "--batch", 1, "--temperature", 2, "--input", "logits"
+    ).json["results"][0]
     assert (len(row["worst"]), row["temperature"]) == (1, 2.0)
     assert cli("compare", *pair, "--json", "-", "--tail", 0).json["results"][0]["worst"] == []
     records = list(csv.DictReader(io.StringIO(cli("compare", *pair, "--csv", "-").out)))

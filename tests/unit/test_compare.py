@@ -63,7 +63,7 @@ def test_both_directions_are_named_and_right(tmp_path):
 
 def test_temperature_is_that_of_the_probabilities(tmp_path):
     """At T = 2, [.9, .1] becomes [3, 1] / 4 and [.5, .5] stays; the raw logits do not change."""
-    row, _ = compared(tmp_path, logs([0.9, 0.1]), logs([0.5, 0.5]), temperature=2.0)
+    row, _ = compared(tmp_path, logs([0.9, 0.1]), logs([0.5, 0.5]), temperature=2.0, kind="logits")
     assert row["tv_mean"] == pytest.approx(0.25, rel=1e-12)
     assert row["kl_mean"] == pytest.approx(0.75 * math.log(1.5) + 0.25 * math.log(0.5), rel=1e-12)
     assert row["max_abs_logit"] == pytest.approx(math.log(5), rel=1e-12)

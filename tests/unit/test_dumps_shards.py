@@ -220,7 +220,7 @@ def test_nothing_there(tmp_path):
         ({"shards": [{"file": "shard-0.pt", "start": 1}]}, "the index says 1"),
         ({"shards": [{"file": "shard-0.pt", "rows": 5}]}, "has 4 positions but the index says 5"),
         ({"shards": ["shard-0.pt", "shard-2.pt"]}, "leaves a gap"),
-        ({"shards": ["shard-0.pt", "shard-0.pt"]}, "overlaps"),
+        ({"shards": ["shard-0.pt", "shard-0.pt"]}, "count twice"),
     ],
 )
 def test_indexes_that_are_wrong(tmp_path, index, words):

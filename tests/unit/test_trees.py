@@ -288,21 +288,21 @@ def test_how_candidates_were_drawn():
     tokens = ALL["without-replacement"][0][:2]
     plain = dump_of(tokens)
     assert how_drawn(plain, {}).siblings == "iid"
-    assert how_drawn(plain, {"temperature": 0.5}).samplings[1].temperature == 0.5
+    assert how_drawn(plain, {"temperature": 0.5}, kind="logits").samplings[1].temperature == 0.5
     words = dump_of(tokens, sampling="iid at T = 1")
     assert how_drawn(words, {}).samplings[0].temperature == 1.0
     stated = dump_of(tokens, sampling={"temperature": [1.0, 0.6]}, siblings="without-replacement")
-    found = how_drawn(stated, {})
+    found = how_drawn(stated, {}, kind="logits")
     assert found.siblings == "without-replacement"
     assert [s.temperature for s in found.samplings] == [1.0, 0.6]
     with pytest.raises(
         InputError, match=r"drawn with temperature 0\.6, so they tell nothing of temperature 1"
     ):
-        how_drawn(stated, {"temperature": 1.0})
+        how_drawn(stated, {"temperature": 1.0}, kind="logits")
     with pytest.raises(InputError, match="drawn without top-k"):
         how_drawn(stated, {"top_k": 5})
     with pytest.raises(InputError, match="leave --siblings iid out"):
-        how_drawn(stated, {}, "iid")
+        how_drawn(stated, {}, "iid", "logits")
     with pytest.raises(InputError, match="candidates after node 0 repeat"):
         how_drawn(dump_of([(1, 1, 0, 1, 0, 1)]), {}, "without-replacement")
     with pytest.raises(InputError, match="must be a name"):
