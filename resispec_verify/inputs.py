@@ -23,6 +23,7 @@ __all__ = ["MOST_CANDIDATES", "SUM_TOLERANCE", "arrays", "laws", "logits", "real
 MOST_CANDIDATES = 1000  # far beyond any engine; more is a slip of the keyboard
 # Probabilities in double precision may miss 1 by this much; they are never renormalised.
 SUM_TOLERANCE = 1e-9
+_OPTIONAL = {"proposal", "drawn_from"}
 FLOAT32 = float(np.finfo(np.float32).eps)
 
 
@@ -71,7 +72,7 @@ class _Given(NamedTuple):
 
 
 def arrays(**values: Any) -> dict[str, Any]:
-    """Real arrays of one library on one device, float32 or float64; None is left out.
+    """Real arrays of one library on one device, float32 or float64; a proposal of None is left out.
 
     Lists become arrays of the library of the others, and whole numbers float64. Narrower floats (float16,
     bfloat16) become float64: the engines have no kernels for them.
@@ -85,6 +86,9 @@ def arrays(**values: Any) -> dict[str, Any]:
 
 
 def _together(values: dict[str, Any]) -> dict[str, _Given]:
+    missing = [name for name, value in values.items() if value is None and name not in _OPTIONAL]
+    if missing:
+        raise InputError(f"{missing[0]} must be an array, got None")
     found = {name: _given(name, value) for name, value in values.items() if value is not None}
     ready = {name: given.array for name, given in found.items() if given.ready}
     if not ready:

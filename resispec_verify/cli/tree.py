@@ -105,7 +105,12 @@ def tree(
         if grow is not None and acceptance is None:
             raise InputError("--grow needs probabilities: give --acceptance A,B,... or --logits PATH...")
         refuse_without(
-            "--logits", rule=rule, siblings=siblings, **asked, candidates=candidates, pad_vocab=pad_vocab,
+            "--logits",
+            rule=rule,
+            siblings=siblings,
+            **asked,
+            candidates=candidates,
+            pad_vocab=pad_vocab,
             input=input,
         )
     elif acceptance is not None:

@@ -81,7 +81,10 @@ def test_the_library_gives_the_same_numbers(example_run, name):
     for i, line in enumerate(mine):
         excess = np.clip(marginals.placed[i] - pair.target[i], 0, None).sum()
         # The bounds in the file include the bound on rounding.
-        low, high = max(excess - marginals.rounding[i], 0.0), excess + marginals.gap[i] + marginals.rounding[i]
+        low, high = (
+            max(excess - marginals.rounding[i], 0.0),
+            excess + marginals.gap[i] + marginals.rounding[i],
+        )
         assert float(line["tv_low"]) == pytest.approx(low, rel=1e-9, abs=1e-14)
         assert float(line["tv_high"]) == pytest.approx(high, rel=1e-9, abs=1e-14)
         assert float(line["gap"]) == marginals.gap[i]

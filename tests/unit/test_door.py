@@ -362,3 +362,17 @@ def cli_pair() -> rv.Pair:
 def test_the_documentation_of_a_public_function_is_that_of_the_one_behind_it():
     assert rv.operational_marginals.__doc__ == enumeration.operational_marginals.__doc__
     assert inputs.MOST_CANDIDATES == 1000
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda: rv.operational_marginals(rv.SpecInfer(), None, [Q[0]], 1), "target"),
+        (lambda: rv.operational_marginals("specinfer", [P[0]], None, 1), "draft"),
+        (lambda: rv.transport_limit(None, [Q[0]], 2), "target"),
+        (lambda: rv.pair_from_probabilities(None, Q[0]), "target"),
+        (lambda: rv.get_proxy(None, Q[0], 0), "target"),
+    ],
+)
+def test_nothing_at_all_is_refused(call, named):
+    refused(call, f"{named} must be an array, got None")
