@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from resispec_verify.analysis.replay_block import passes
+from resispec_verify.analysis.replay_block import goes_on, passes
 from resispec_verify.analysis.replay_next import NextToken, bet_on
 from resispec_verify.analysis.replay_rows import RoundRows, read_rows, tv_slack
 from resispec_verify.analysis.rounds_input import Rounds
@@ -73,8 +73,8 @@ class Replay:
         In order. Acceptances without a coin appear only where they are impossible.
     tallies : dict
         By position in the round: (accepted, its probability, lowest, highest) of each decision, given the
-        drafted token (``"tokens"``), and given only the rows (``"rows"``: ``sum min(p, q)``). Of a block, the
-        tests of its prefixes from the longest down to the first that passed.
+        drafted tokens (``"tokens"``), and given only the rows (``"rows"``: ``sum min(p, q)``): of more than i
+        accepted if i were. Only where it was certain beforehand that the outcome would be seen.
     draws : dict
         Tests of the laws of residual and bonus draws, by ``"residual"`` and ``"bonus"``.
     undraftable : int
@@ -172,47 +172,84 @@ def _decisions(
 ) -> None:
     """Append the acceptances of a round, up to its first rejection, to checks and tallies."""
     assert isinstance(result.rule, Rule)
-    accepted, g = entry["accepted"], len(entry["draft_tokens"])
-    decided = accepted if entry["stopped"] else min(accepted + 1, g)
+    accepted, decided = entry["accepted"], _decided(entry)
     if not decided:
         return
     tokens = entry["draft_tokens"][:decided]
     rows = _read(result, r, entry, slice(0, decided), sampling)
     p, q = rows.probabilities()
     values = acceptance(result.rule, rows, tokens)
-    over_drafts = tests_of(result.rule) == 2
+    _tally(result, r, values)
     for i, x in enumerate(tokens.tolist()):
-        logged = i < accepted
         px, qx = float(p[i, x]), float(q[i, x])
         result.undraftable += qx == 0
-        if over_drafts:
+        if tests_of(result.rule) == 2 and i < _always_seen(result.rounds, r):
             overlap = _overlap(p[i], q[i], rows, i)
-            result.tallies["rows"].setdefault(i, []).append((logged, *overlap))
+            result.tallies["rows"].setdefault(i, []).append((i < accepted, *overlap))
         ratio = px / qx if qx > 0 else math.inf if px > 0 else 0.0
         coin = None if coins is None else float(coins[i])
-        _decided(result, r, entry, i, logged, values[:, i], (px, qx, ratio), coin)
+        _check(result, r, entry, i, i < accepted, values[:, i], (px, qx, ratio), coin)
 
 
 def _block(
     result: Replay, r: int, entry: Mapping[str, Any], sampling: Sampling, coins: np.ndarray | None
 ) -> None:
-    """The tests of a block's prefixes, from the longest down to the one that was accepted."""
+    """The tests of a block's prefixes, from the longest down to the one that was accepted.
+
+    Where the text ended with the accepted drafts, that prefix passed or a longer one: a single check, of the
+    one that is nearest to passing.
+    """
     accepted, tokens = entry["accepted"], entry["draft_tokens"]
     g = len(tokens)
-    if not g or entry["stopped"]:
+    if not g:
         return
     rows = _read(result, r, entry, slice(0, g), sampling)
     p, q = rows.probabilities()
     values = passes(rows, tokens)
-    for i in range(g - 1, max(accepted, 1) - 2, -1):
+    _tally(result, r, goes_on(values))
+    tested = np.arange(g - 1, max(accepted, 1) - 2, -1)
+    if entry["stopped"]:
+        short = -values[2, tested] if coins is None else coins[tested] - values[0, tested]
+        tested = tested[[int(np.argmin(short))]]
+    for i in tested.tolist():
         x = int(tokens[i])
         px, qx = float(p[i, x]), float(q[i, x])
         result.undraftable += qx == 0
         coin = None if coins is None else float(coins[i])
-        _decided(result, r, entry, i, i + 1 == accepted, values[:, i], (px, qx, float(values[0, i])), coin)
+        passed = entry["stopped"] or i + 1 == accepted
+        _check(result, r, entry, i, passed, values[:, i], (px, qx, float(values[0, i])), coin)
 
 
-def _decided(
+def _decided(entry: Mapping[str, Any]) -> int:
+    """Places of a round whose outcome is logged, had it been decided token by token."""
+    accepted = entry["accepted"]
+    return accepted if entry["stopped"] else min(accepted + 1, len(entry["draft_tokens"]))
+
+
+def _always_seen(rounds: Rounds, r: int) -> int:
+    """Places whose outcome is seen, once they are reached, however the coins fall.
+
+    A place counts in the statistics only if that was certain before its coin fell. After the first drafted
+    end-of-text token, and beyond what the round could emit, engines log their decisions or do not, and what
+    they leave out may depend on the outcome: ``accepted`` up to the end of the text and no next token looks
+    like a rejection there, or is left out for one, while an acceptance is seen. The end-of-text token is
+    known before the coins; so is the most that may be emitted, which shows in the output where it was
+    reached, and where it was not, so many were not accepted.
+    """
+    tokens = rounds.rounds[r]["draft_tokens"].tolist()
+    places = next((i + 1 for i, token in enumerate(tokens) if token in rounds.stops), len(tokens))
+    return min(places, rounds.emitted.counts[r])
+
+
+def _tally(result: Replay, r: int, values: np.ndarray) -> None:
+    """Count whether more than i drafts were accepted, given that i were; ``values (3, m)``, m places."""
+    entry = result.rounds.rounds[r]
+    for i in range(min(_decided(entry), _always_seen(result.rounds, r))):
+        outcome = (i < entry["accepted"], *values[:, i].tolist())
+        result.tallies["tokens"].setdefault(i, []).append(outcome)
+
+
+def _check(
     result: Replay,
     r: int,
     entry: Mapping[str, Any],
@@ -224,7 +261,6 @@ def _decided(
 ) -> None:
     """One decision of probability ``values``: as stored, lowest and highest."""
     a, low, high = values.tolist()
-    result.tallies["tokens"].setdefault(i, []).append((logged, a, low, high))
     recomputed, margin, allowance = logged, None, None
     status = "divergence" if logged and high == 0 else "agree"
     if u is not None:

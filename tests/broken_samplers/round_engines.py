@@ -99,8 +99,14 @@ def engine(
     spread: float = 0.7,
     dtype: type = np.float32,
     vocab: int = VOCAB,
+    stop: int | None = None,
+    cut: bool = True,
 ) -> Rounds:
-    """Rounds of an engine whose decisions are right, and whose next tokens come from ``law``."""
+    """Rounds of an engine whose decisions are right, and whose next tokens come from ``law``.
+
+    Each round is the last of a text where it accepts the token ``stop``; of such a round ``cut`` logs the
+    accepted tokens up to it, and no next token.
+    """
     target = (1.5 * rng.normal(size=(rounds, g + 1, vocab))).astype(dtype)
     draft = (target[:, :g] + spread * rng.normal(size=(rounds, g, vocab))).astype(dtype)
     p, q = (_softmax(rows.astype(np.float64)) for rows in (target, draft))
@@ -110,13 +116,17 @@ def engine(
     for r in range(rounds):
         k, weight = (_block if block else _accepted)(p[r], q[r], tokens[r], u[r])
         y = int(_race(rng, law(p[r], q[r], k, weight)))
-        emitted.append([*tokens[r, :k].tolist(), y])
+        stopped = cut and stop is not None and stop in tokens[r, :k]
+        if stopped:
+            k = int(np.argmax(tokens[r] == stop)) + 1
+        emitted.append([*tokens[r, :k].tolist(), None if stopped else y])
         entries.append({
             "target_logits": target[r], "draft_logits": draft[r], "draft_tokens": tokens[r], "accepted": k,
-            "next_token": y, "u": u[r] if coins else None, "u_next": None, "u_slack": 0.0, "stopped": False,
+            "next_token": None if stopped else y, "u": u[r] if coins else None, "u_next": None,
+            "u_slack": 0.0, "stopped": stopped and k < g,
         })  # fmt: skip
     text = Emitted(emitted, [len(one) for one in emitted], [False] * rounds, None, [])
-    return Rounds("simulated", entries, {}, text)
+    return Rounds("simulated", entries, {}, text, stops=frozenset() if stop is None else frozenset({stop}))
 
 
 def _softmax(rows: np.ndarray) -> np.ndarray:

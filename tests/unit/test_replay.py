@@ -368,8 +368,8 @@ def test_repeated_coins_and_foreign_outputs_are_told(tmp_path):
 def test_rounds_may_differ_in_length_and_be_empty(tmp_path):
     empty = {"target_logits": logs([P]), "draft_logits": torch.zeros(0, 3), "accepted": 0, "next_token": 1,
              "draft_tokens": torch.zeros(0, dtype=torch.int64), "u": torch.zeros(0)}  # fmt: skip
-    row, result = run(tmp_path, empty, one([P, P], [Q, Q], [1, 0], 1, [0.1, 0.99]))
-    assert (row["rounds"], row["decisions"], row["agree"], row["next_tokens"]) == (2, 2, 2, 1)
+    row, result = run(tmp_path, empty, one([P, P], [Q, Q], [1, 0], 1, [0.1, 0.99], next_token=2))
+    assert (row["rounds"], row["decisions"], row["agree"], row["next_tokens"]) == (2, 2, 2, 2)
     assert result.checks[0].kind == "bonus"
 
 
