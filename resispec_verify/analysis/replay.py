@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from resispec_verify.analysis.replay_block import goes_on, passes
+from resispec_verify.analysis.replay_coins import repeats
 from resispec_verify.analysis.replay_next import NextToken, bet_on
 from resispec_verify.analysis.replay_rows import RoundRows, read_rows, tv_slack
 from resispec_verify.analysis.rounds_input import Rounds
@@ -81,6 +82,8 @@ class Replay:
         Draft tokens to which the declared draft gives probability 0.
     repeated : int
         Rounds whose coins all came in an earlier round.
+    repeated_chance : float or None
+        Bound on the probability of so many by chance; None where coins are not used.
     """
 
     rounds: Rounds
@@ -91,6 +94,7 @@ class Replay:
     draws: dict[str, ChangingLaws] = field(default_factory=dict)
     undraftable: int = 0
     repeated: int = 0
+    repeated_chance: float | None = None
     notes: list[str] = field(default_factory=list)
 
     def diverges(self) -> list[Check]:
@@ -148,20 +152,16 @@ def replay(
         Logits that are not finite (file, round, key and row are named).
     """
     result = Replay(rounds, rule, tallies={"tokens": {}, "rows": {}})
-    seen: set[bytes] = set()
     for r, entry in enumerate(rounds.rounds):
         sampling = rounds.sampling(r, options or {})
         if sampling.temperature not in result.temperatures:
             result.temperatures.append(sampling.temperature)
-        if entry["u"] is not None and len(entry["u"]):
-            key = entry["u"].tobytes()
-            result.repeated += key in seen
-            seen.add(key)
         decide = _block if isinstance(rule, Block) else _decisions
         decide(result, r, entry, sampling, entry["u"] if uniforms else None)
         if entry["next_token"] is not None:
             result.checks.append(_next_token(result, r, entry, sampling, uniforms))
         advance(1)
+    _repeats(result, uniforms)
     if (k := rounds.emitted.differs) is not None:
         result.notes.append(f"output_tokens differs from what the rounds emitted, first at index {k}")
     return result
@@ -218,6 +218,15 @@ def _block(
         coin = None if coins is None else float(coins[i])
         passed = entry["stopped"] or i + 1 == accepted
         _check(result, r, entry, i, passed, values[:, i], (px, qx, float(values[0, i])), coin)
+
+
+def _repeats(result: Replay, uniforms: bool) -> None:
+    """Count rounds that repeat earlier coins, and how probable that is where coins are used at all."""
+    entries = [entry for entry in result.rounds.rounds if entry["u"] is not None and len(entry["u"])]
+    whole = isinstance(result.rule, Block)
+    used = [len(entry["u"]) if whole else _decided(entry) for entry in entries]
+    result.repeated, chance = repeats([entry["u"] for entry in entries], used)
+    result.repeated_chance = chance if uniforms and entries else None
 
 
 def _decided(entry: Mapping[str, Any]) -> int:

@@ -84,8 +84,9 @@ def summarize_replay(result: Replay, alpha: float = ALPHA) -> dict[str, Any]:
     after = [c for c in result.checks if c.kind != "acceptance"]
     first = next(iter(result.diverges()), None)
     logged = any(entry["next_token"] is not None for entry in result.rounds.rounds)
-    # Fixed by what is logged, not by what was drawn: places in the longest round, and two kinds of draws.
-    tests = max(1, tests_of(result.rule) * result.rounds.longest + 2 * logged)
+    coins = result.repeated_chance is not None
+    # Fixed by what is logged, not by what was drawn: places in the longest round, two kinds of draws, coins.
+    tests = max(1, tests_of(result.rule) * result.rounds.longest + 2 * logged + coins)
     positions = []
     for i, tally in sorted(result.tallies["tokens"].items()):
         entry = {"position": i, "reached": len(tally), "accepted": sum(t[0] for t in tally)}
@@ -100,7 +101,8 @@ def summarize_replay(result: Replay, alpha: float = ALPHA) -> dict[str, Any]:
     smallest = [entry[key] for entry in positions for key in valid if entry[key] is not None]
     rates = "rejected" if any(value <= alpha / tests for value in smallest) else "not-rejected"
     draws = [_draws(kind, test, alpha / tests) for kind, test in sorted(result.draws.items(), reverse=True)]
-    verdicts = {rates, *(test["verdict"] for test in draws)}
+    repeat = result.repeated_chance is not None and result.repeated_chance <= alpha / tests
+    verdicts = {rates, *(test["verdict"] for test in draws), *(["rejected"] if repeat else [])}
     text = result.rounds.emitted
     return plain({
         "rule": result.rule.name,
@@ -120,6 +122,7 @@ def summarize_replay(result: Replay, alpha: float = ALPHA) -> dict[str, Any]:
         "next_tokens_redrawn": sum(c.u is not None and c.status != "divergence" for c in after),
         "undraftable_tokens": result.undraftable,
         "repeated_uniforms": result.repeated,
+        "repeated_uniforms_p_value": result.repeated_chance,
         "acceptance_by_position": positions,
         "acceptance_verdict": rates,
         "next_token_tests": draws,
@@ -128,6 +131,7 @@ def summarize_replay(result: Replay, alpha: float = ALPHA) -> dict[str, Any]:
         "tokens_emitted": sum(text.counts),
         "tokens_per_round": sum(text.counts) / len(text.counts),
         "rounds_cut": text.cut,
+        "output_differs_at": text.differs,
         "notes": result.notes,
     })  # fmt: skip
 

@@ -71,7 +71,8 @@ def replay(
     csv
         Write one line a recomputed decision here.
     require_agreement
-        Exit with 1 on any divergence, and where acceptance rates or next tokens are rejected.
+        Exit with 1 on any divergence, where a test rejects (acceptance rates, drawn tokens, repeated
+        uniforms), and where output_tokens are not what the rounds emitted.
     """
     from resispec_verify.analysis.replay_summary import check_records, summarize_replay
 
@@ -97,7 +98,12 @@ def replay(
         print(f"resispec-verify: error: {failure}", file=sys.stderr)
     if failures:
         return 2
-    unmet = any(row["divergences"] or row["statistics"]["verdict"] == "rejected" for row in rows)
+    unmet = any(
+        row["divergences"]
+        or row["statistics"]["verdict"] == "rejected"
+        or row["output_differs_at"] is not None
+        for row in rows
+    )
     return 1 if require_agreement and unmet else 0
 
 
@@ -190,8 +196,9 @@ def _lines(row: dict[str, Any]) -> list[str]:
             "drawn from something else"
         )
     if row["repeated_uniforms"]:
-        lines.append(f"  {row['repeated_uniforms']} rounds repeat the uniforms of an earlier round: their "
-                     "coins are not independent")  # fmt: skip
+        chance = row["repeated_uniforms_p_value"]
+        lines.append(f"  {row['repeated_uniforms']} rounds repeat the uniforms of an earlier round"
+                     + ("" if chance is None else f", p-value {chance:.2g}"))  # fmt: skip
     return [*lines, *(f"  {printable(note)}" for note in row["notes"]), ""]
 
 

@@ -53,8 +53,7 @@ def test_every_counted_place_is_a_fair_game(tmp_path, rule, style, where, most):
     rng = np.random.default_rng(5)
     target, draft = (rng.dirichlet(np.ones(VOCAB), size=g) for g in (G + 1, G))
     tokens = [END if i in where else int(x) for i, x in enumerate(rng.integers(1, VOCAB, G))]
-    gain = {name: np.zeros(G) for name in ("tokens", "rows")}
-    reached = np.zeros(G)
+    gain, reached = np.zeros(G), np.zeros(G)
     path = tmp_path / "rounds.pt"
     for k, chance in enumerate(laws_of(rule, target, draft, np.array(tokens))):
         accepted, next_token, output = logged(style, k, tokens, (END,), most)
@@ -70,9 +69,9 @@ def test_every_counted_place_is_a_fair_game(tmp_path, rule, style, where, most):
         for i, tally in result.tallies["tokens"].items():
             ((outcome, value, low, high),) = tally
             assert low <= value <= high
-            gain["tokens"][i] += chance * (outcome - value)
+            gain[i] += chance * (outcome - value)
             reached[i] += chance
-    assert np.abs(gain["tokens"]).max() < 1e-12
+    assert np.abs(gain).max() < 1e-12
     seen = min([*(i + 1 for i in where), most, G])
     assert (reached[:seen] > 0).all()
     assert (reached[seen:] == 0).all()
@@ -82,7 +81,7 @@ def test_every_counted_place_is_a_fair_game(tmp_path, rule, style, where, most):
 @pytest.mark.parametrize("coins", [True, False])
 @pytest.mark.parametrize("cut", [True, False])
 def test_right_engines_whose_texts_end_are_silent(rule, coins, cut):
-    """Each fifth token ends the text; with tests of single prefixes, alpha 1e-6 was exceeded in 1,000 rounds."""
+    """Each fifth token ends the text; tests of single prefixes exceeded alpha 1e-6 in 1,000 rounds."""
     for seed in range(4):
         made = engine(np.random.default_rng([seed, 3]), 400, g=4, vocab=5, block=rule is BLOCK, coins=coins,
                       stop=END, cut=cut)  # fmt: skip
