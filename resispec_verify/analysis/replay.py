@@ -9,7 +9,8 @@ What a log cannot decide is kept apart. Its logits were rounded when they were s
 softmax was rounded too: the probability that the engine compared its coin with lies somewhere in the interval
 that `acceptance` computes. A coin inside is a near-tie, whichever way it fell.
 
-The tokens that follow are draws from known laws, whose evidence is collected: see `replay_next`. Block
+The tokens that follow, and the drafts themselves, are draws from known laws, whose evidence is collected: see
+`replay_next` and `replay_drafts`. Block
 verification decides about a block as a whole: see `replay_block`.
 """
 
@@ -24,6 +25,7 @@ import numpy as np
 
 from resispec_verify.analysis.replay_block import goes_on, passes
 from resispec_verify.analysis.replay_coins import repeats
+from resispec_verify.analysis.replay_drafts import bet_on_drafts
 from resispec_verify.analysis.replay_next import NextToken, bet_on
 from resispec_verify.analysis.replay_rows import RoundRows, read_rows, tv_slack
 from resispec_verify.analysis.rounds_input import Rounds
@@ -77,9 +79,7 @@ class Replay:
         drafted tokens (``"tokens"``), and given only the rows (``"rows"``: ``sum min(p, q)``): of more than i
         accepted if i were. Only where it was certain beforehand that the outcome would be seen.
     draws : dict
-        Tests of the laws of residual and bonus draws, by ``"residual"`` and ``"bonus"``.
-    undraftable : int
-        Draft tokens to which the declared draft gives probability 0.
+        Tests of the laws of drawn tokens, by ``"draft"``, ``"residual"`` and ``"bonus"``.
     repeated : int
         Rounds whose coins all came in an earlier round.
     repeated_chance : float or None
@@ -92,7 +92,6 @@ class Replay:
     checks: list[Check] = field(default_factory=list)
     tallies: dict[str, dict[int, list[tuple[bool, float, float, float]]]] = field(default_factory=dict)
     draws: dict[str, ChangingLaws] = field(default_factory=dict)
-    undraftable: int = 0
     repeated: int = 0
     repeated_chance: float | None = None
     notes: list[str] = field(default_factory=list)
@@ -156,6 +155,7 @@ def replay(
         sampling = rounds.sampling(r, options or {})
         if sampling.temperature not in result.temperatures:
             result.temperatures.append(sampling.temperature)
+        _drafts(result, r, entry, sampling)
         decide = _block if isinstance(rule, Block) else _decisions
         decide(result, r, entry, sampling, entry["u"] if uniforms else None)
         if entry["next_token"] is not None:
@@ -165,6 +165,16 @@ def replay(
     if (k := rounds.emitted.differs) is not None:
         result.notes.append(f"output_tokens differs from what the rounds emitted, first at index {k}")
     return result
+
+
+def _drafts(result: Replay, r: int, entry: Mapping[str, Any], sampling: Sampling) -> None:
+    """Evidence on what the drafts were drawn from."""
+    if not (count := _until_end(result.rounds, r)):
+        return
+    if entry.get("proposal_logits") is not None:
+        entry = {**entry, "draft_logits": entry["proposal_logits"]}
+    rows = _read(result, r, entry, slice(0, count), sampling)
+    bet_on_drafts(result.draws, rows, entry["draft_tokens"][:count])
 
 
 def _decisions(
@@ -182,7 +192,6 @@ def _decisions(
     _tally(result, r, values)
     for i, x in enumerate(tokens.tolist()):
         px, qx = float(p[i, x]), float(q[i, x])
-        result.undraftable += qx == 0
         if tests_of(result.rule) == 2 and i < _always_seen(result.rounds, r):
             overlap = _overlap(p[i], q[i], rows, i)
             result.tallies["rows"].setdefault(i, []).append((i < accepted, *overlap))
@@ -214,7 +223,6 @@ def _block(
     for i in tested.tolist():
         x = int(tokens[i])
         px, qx = float(p[i, x]), float(q[i, x])
-        result.undraftable += qx == 0
         coin = None if coins is None else float(coins[i])
         passed = entry["stopped"] or i + 1 == accepted
         _check(result, r, entry, i, passed, values[:, i], (px, qx, float(values[0, i])), coin)
@@ -245,9 +253,13 @@ def _always_seen(rounds: Rounds, r: int) -> int:
     known before the coins; so is the most that may be emitted, which shows in the output where it was
     reached, and where it was not, so many were not accepted.
     """
+    return min(_until_end(rounds, r), rounds.emitted.counts[r])
+
+
+def _until_end(rounds: Rounds, r: int) -> int:
+    """Drafted tokens up to the first that ends the text."""
     tokens = rounds.rounds[r]["draft_tokens"].tolist()
-    places = next((i + 1 for i, token in enumerate(tokens) if token in rounds.stops), len(tokens))
-    return min(places, rounds.emitted.counts[r])
+    return next((i + 1 for i, token in enumerate(tokens) if token in rounds.stops), len(tokens))
 
 
 def _tally(result: Replay, r: int, values: np.ndarray) -> None:

@@ -28,9 +28,9 @@ class Rounds:
     path : str
     rounds : sequence of mappings
         Each with ``draft_tokens [g]``, ``draft_logits [g, V]``, ``target_logits [g + 1, V]``, ``accepted``,
-        and perhaps ``u [g]``, ``next_token``, and ``u_next``: the uniform with which the next token was drawn
-        by inverting the cumulative sum in token order. ``stopped`` where the text ends with the accepted
-        drafts, and the log says nothing of what was decided after them.
+        and perhaps ``proposal_logits [g, V]``, ``u [g]``, ``next_token``, and ``u_next``: the uniform with
+        which the next token was drawn by inverting the cumulative sum in token order. ``stopped`` where the
+        text ends with the accepted drafts, and the log says nothing of what was decided after them.
     stated : mapping or tuple of mappings
         The sampling that ``meta`` states, for all rounds or each.
     emitted : Emitted
@@ -103,6 +103,7 @@ def read_rounds(
         {
             "target_logits": entry.target,
             "draft_logits": entry.draft,
+            "proposal_logits": entry.proposal,
             "draft_tokens": entry.draft_tokens,
             "accepted": entry.accepted,
             "next_token": entry.next_token,

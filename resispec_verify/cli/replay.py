@@ -63,7 +63,7 @@ def replay(
     eos
         Token that ends a text; repeat for several. Default: what meta["eos_token_id"] says.
     no_uniforms
-        Ignore logged uniforms: test only rates, and laws of next tokens.
+        Ignore logged uniforms: test only rates, and laws of drawn tokens.
     alpha
         Level of all statistical tests together.
     json
@@ -182,7 +182,8 @@ def _lines(row: dict[str, Any]) -> list[str]:
         lines.append(f"  divergences: {row['divergences']}; the first: {_divergence_in_words(first)}")
     if row["acceptance_by_position"]:
         lines += _position_lines(row)
-    lines += [_draws_in_words(test) for test in row["next_token_tests"]]
+    tests = (row["draft_token_test"], *row["next_token_tests"])
+    lines += [_draws_in_words(test) for test in tests if test]
     statistics = row["statistics"]
     lines.append(f"  acceptance rates: {row['acceptance_verdict']}")
     lines.append(
@@ -192,8 +193,8 @@ def _lines(row: dict[str, Any]) -> list[str]:
     )
     if row["undraftable_tokens"]:
         lines.append(
-            f"  {row['undraftable_tokens']} draft tokens have probability 0 in the declared draft: they were "
-            "drawn from something else"
+            f"  {row['undraftable_tokens']} draft tokens cannot come from the declared draft, whatever "
+            "rounding did: they were drawn from something else"
         )
     if row["repeated_uniforms"]:
         chance = row["repeated_uniforms_p_value"]
@@ -215,7 +216,7 @@ def _decisions_in_words(row: dict[str, Any]) -> str:
 
 
 def _draws_in_words(test: dict[str, Any]) -> str:
-    """One line on the law of the residual or bonus draws."""
+    """One line on the law of the draft, residual or bonus draws."""
     text = f"  {test['kind']} draws: {test['draws']}, {test['verdict']}, p-value {test['p_value']:.2g}"
     if test["impossible"]:
         return text + f": {test['impossible']} of them impossible"

@@ -88,6 +88,15 @@ FAULTS: dict[str, Law] = {
 }
 
 
+#: Laws of the drafts where the declared law is ``q (..., V)``.
+DRAFT_FAULTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "draft: its most probable token": lambda q: np.eye(VOCAB)[np.argmax(q, axis=-1)],
+    "draft: temperature 0.7": lambda q: q ** (1 / 0.7) / (q ** (1 / 0.7)).sum(axis=-1, keepdims=True),
+    "draft: top-k 6 not declared": lambda q: np.where(q >= np.sort(q, axis=-1)[..., -6, None], q, 0.0),
+    "draft: the row before": lambda q: np.roll(q, 1, axis=-2),
+}
+
+
 def engine(
     rng: np.random.Generator,
     rounds: int,
@@ -101,8 +110,10 @@ def engine(
     vocab: int = VOCAB,
     stop: int | None = None,
     cut: bool = True,
+    drafts: Callable[[np.ndarray], np.ndarray] = lambda q: q,
 ) -> Rounds:
-    """Rounds of an engine whose decisions are right, and whose next tokens come from ``law``.
+    """Rounds of an engine whose decisions are right, and whose next tokens come from ``law``; its drafts come
+    from ``drafts`` of the declared law.
 
     Each round is the last of a text where it accepts the token ``stop``; of such a round ``cut`` logs the
     accepted tokens up to it, and no next token.
@@ -110,7 +121,7 @@ def engine(
     target = (1.5 * rng.normal(size=(rounds, g + 1, vocab))).astype(dtype)
     draft = (target[:, :g] + spread * rng.normal(size=(rounds, g, vocab))).astype(dtype)
     p, q = (_softmax(rows.astype(np.float64)) for rows in (target, draft))
-    tokens = _race(rng, q)
+    tokens = _race(rng, drafts(q))
     u = rng.random((rounds, g))
     entries, emitted = [], []
     for r in range(rounds):

@@ -53,7 +53,7 @@ def test_replay_reports_agreement(right):
     assert (row["rounds"], row["decisions"], row["agree"], row["near_ties"]) == (2, 2, 2, 0)
     assert row["first_divergence"] is None
     assert (row["next_tokens"], row["next_tokens_possible"]) == (2, 2)
-    assert row["statistics"] == {"alpha": 1e-6, "tests": 5, "verdict": "not-rejected"}
+    assert row["statistics"] == {"alpha": 1e-6, "tests": 6, "verdict": "not-rejected"}
     assert "2 of 2 agree" in done.err
     assert "proves nothing exact" in done.err
 
@@ -83,7 +83,8 @@ def test_replay_demand(cli, right, wrong):
 
 
 def test_rejected_rates_do_not_meet_the_demand(cli, tmp_path):
-    path = rounds(tmp_path / "many.pt", *[entry(0, 1, None)] * 200)
+    drafts = np.random.default_rng(0).choice(3, size=300, p=np.divide(Q, sum(Q))).tolist()
+    path = rounds(tmp_path / "many.pt", *[entry(token, 1, None) for token in drafts])
     done = cli("replay", "--logits", path, "--require-agreement")
     assert done.status == 1
     assert "rejected at alpha 1e-06" in done.out
@@ -368,7 +369,7 @@ def test_an_output_that_the_rounds_did_not_emit_does_not_meet_the_demand(cli, tm
     done = cli("replay", "--logits", path, "--require-agreement", "--json", "-")
     (row,) = done.json["results"]
     assert (done.status, row["divergences"], row["statistics"]["verdict"]) == (1, 0, "not-rejected")
-    assert row["output_differs_at"] == [i for i in range(4) if output[i : i + 1] != [2, 2, 2][i : i + 1]][0]
+    assert row["output_differs_at"] == next(i for i in range(4) if output[i : i + 1] != [2, 2, 2][i : i + 1])
     assert cli("replay", "--logits", path).status == 0
 
 

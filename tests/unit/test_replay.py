@@ -303,7 +303,7 @@ def test_without_uniforms_a_right_sampler_is_not_rejected(tmp_path):
     row, result = run(tmp_path, *simulated(150), uniforms=False)
     assert (row["decisions"], row["agree"], row["divergences"]) == (0, 0, 0)
     assert [e["position"] for e in row["acceptance_by_position"]] == [0, 1, 2]
-    assert row["statistics"] == {"alpha": 1e-6, "tests": 8, "verdict": "not-rejected"}
+    assert row["statistics"] == {"alpha": 1e-6, "tests": 9, "verdict": "not-rejected"}
     assert "exact" not in str({k: v for k, v in row.items() if k != "path"})
     first = row["acceptance_by_position"][0]
     assert first["reached"] == 150
@@ -384,7 +384,7 @@ BASE = one([P], [Q], [0], 1, [0.5])
         ({"draft_tokens": [[1], [2, 3]]}, "draft_tokens is a list"),
         ({"accepted": 2}, "accepted is 2, outside 0..1"),
         ({"accepted": 0.5}, "accepted is a float"),
-        ({"next_token": -1}, "next_token is -1"),
+        ({"next_token": -2}, "next_token is -2"),
         ({"u": torch.tensor([1.5])}, "u: 1.5 at 0 is outside [0, 1)"),
         ({"u": torch.tensor([math.nan])}, "u: nan at 0"),
         ({"u": "no"}, "u is a str"),
