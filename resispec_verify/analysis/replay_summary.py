@@ -1,8 +1,9 @@
 """Replayed rounds to numbers: how many decisions agree, and whether the acceptance rates can be so.
 
 Without the coins, acceptances at one place in the round are independent indicators of known probabilities,
-and their number has a Poisson-binomial law. Draft, residual and bonus tokens are draws from known laws; evidence on
-them is anytime-valid. All tests share one error rate, evenly. Not being rejected is no proof of exactness.
+and their number has a Poisson-binomial law. Draft, residual and bonus tokens are draws from known laws;
+evidence on them is anytime-valid. All tests share one error rate, evenly. Not being rejected is no proof of
+exactness.
 """
 
 from __future__ import annotations
@@ -108,8 +109,9 @@ def summarize_replay(result: Replay, alpha: float = ALPHA) -> dict[str, Any]:
         if kind in result.draws
     }
     drafts = draws.pop("draft", None)
-    rejected = {test["kind"] for test in (drafts, *draws.values()) if test and test["verdict"] == "rejected"}
-    repeats = result.repeated_chance is not None and result.repeated_chance <= alpha / tests
+    verdicts = {rates, *(test["verdict"] for test in (drafts, *draws.values()) if test)}
+    if result.repeated_chance is not None and result.repeated_chance <= alpha / tests:
+        verdicts.add("rejected")
     text = result.rounds.emitted
     return plain({
         "rule": result.rule.name,
@@ -135,7 +137,7 @@ def summarize_replay(result: Replay, alpha: float = ALPHA) -> dict[str, Any]:
         "draft_token_test": drafts,
         "next_token_tests": list(draws.values()),
         "statistics": {"alpha": alpha, "tests": tests,
-                       "verdict": "rejected" if rejected or repeats or rates == "rejected" else "not-rejected"},
+                       "verdict": "rejected" if "rejected" in verdicts else "not-rejected"},
         "tokens_emitted": sum(text.counts),
         "tokens_per_round": sum(text.counts) / len(text.counts),
         "rounds_cut": text.cut,
