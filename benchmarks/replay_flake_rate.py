@@ -1,4 +1,4 @@
-"""How often does `replay` reject a right engine? And how many draws do planted faults of next tokens take?
+"""How often does `replay` reject a right engine? And how many draws do planted faults of drawn tokens take?
 
     python benchmarks/replay_flake_rate.py [--seeds 400] [--alpha 0.05] [--rounds 3000] [--faults 9]
 
@@ -24,7 +24,7 @@ from resispec_verify.analysis.replay_summary import ALPHA, summarize_replay
 from resispec_verify.rules import Block, make_rule
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "broken_samplers"))
-from round_engines import FAULTS, Law, engine
+from round_engines import DRAFT_FAULTS, FAULTS, engine
 
 
 def alarm(block: bool, alpha: float, rounds: int, seed: int) -> bool:
@@ -34,11 +34,13 @@ def alarm(block: bool, alpha: float, rounds: int, seed: int) -> bool:
     return row["statistics"]["verdict"] == "rejected" or row["divergences"] > 0
 
 
-def found(law: Law, seed: int, rounds: int, alpha: float = ALPHA) -> tuple[float, str]:
+def found(name: str, seed: int, rounds: int, alpha: float = ALPHA) -> tuple[float, str]:
     """Draws of the faulty kind until it was found, and whether by its law or as impossible."""
-    made = engine(np.random.default_rng([seed, 41]), rounds, law)
+    fault: dict = {"law": FAULTS[name]} if name in FAULTS else {"drafts": DRAFT_FAULTS[name]}
+    made = engine(np.random.default_rng([seed, 41]), rounds, **fault)
     row = summarize_replay(replay(made, make_rule("speculative")), alpha)
-    tests = [test for test in row["next_token_tests"] if test["found_after"] is not None]
+    tests = [row["draft_token_test"], *row["next_token_tests"]]
+    tests = [test for test in tests if test["found_after"] is not None]
     if not tests:
         return float("inf"), "not found"
     first = min(tests, key=lambda test: test["found_after"])
@@ -54,8 +56,8 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=9, help="seeds of each fault")
     parser.add_argument("--jobs", type=int, default=1)
     chosen = parser.parse_args()
-    for name in FAULTS if chosen.faults else ():
-        seen = [found(FAULTS[name], seed, chosen.rounds) for seed in range(chosen.faults)]
+    for name in (*DRAFT_FAULTS, *FAULTS) if chosen.faults else ():
+        seen = [found(name, seed, chosen.rounds) for seed in range(chosen.faults)]
         draws = [draw for draw, _ in seen]
         print(f"{name}: median {statistics.median(draws):g} draws, worst of {chosen.faults} {max(draws):g} "
               f"({statistics.mode(how for _, how in seen)})", flush=True)  # fmt: skip

@@ -9,7 +9,8 @@ What a log cannot decide is kept apart. Its logits were rounded when they were s
 softmax was rounded too: the probability that the engine compared its coin with lies somewhere in the interval
 that `acceptance` computes. A coin inside is a near-tie, whichever way it fell.
 
-The tokens that follow are draws from known laws, whose evidence is collected: see `replay_next`. Block
+The tokens that follow, and the drafts themselves, are draws from known laws, whose evidence is collected: see
+`replay_next` and `replay_drafts`. Block
 verification decides about a block as a whole: see `replay_block`.
 """
 
@@ -22,7 +23,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from resispec_verify.analysis.replay_block import passes
+from resispec_verify.analysis.replay_block import goes_on, passes
+from resispec_verify.analysis.replay_coins import repeats
+from resispec_verify.analysis.replay_drafts import bet_on_drafts
 from resispec_verify.analysis.replay_next import NextToken, bet_on
 from resispec_verify.analysis.replay_rows import RoundRows, read_rows, tv_slack
 from resispec_verify.analysis.rounds_input import Rounds
@@ -73,14 +76,14 @@ class Replay:
         In order. Acceptances without a coin appear only where they are impossible.
     tallies : dict
         By position in the round: (accepted, its probability, lowest, highest) of each decision, given the
-        drafted token (``"tokens"``), and given only the rows (``"rows"``: ``sum min(p, q)``). Of a block, the
-        tests of its prefixes from the longest down to the first that passed.
+        drafted tokens (``"tokens"``), and given only the rows (``"rows"``: ``sum min(p, q)``): of more than i
+        accepted if i were. Only where it was certain beforehand that the outcome would be seen.
     draws : dict
-        Tests of the laws of residual and bonus draws, by ``"residual"`` and ``"bonus"``.
-    undraftable : int
-        Draft tokens to which the declared draft gives probability 0.
+        Tests of the laws of drawn tokens, by ``"draft"``, ``"residual"`` and ``"bonus"``.
     repeated : int
         Rounds whose coins all came in an earlier round.
+    repeated_chance : float or None
+        Bound on the probability of so many by chance; None where coins are not used.
     """
 
     rounds: Rounds
@@ -89,8 +92,8 @@ class Replay:
     checks: list[Check] = field(default_factory=list)
     tallies: dict[str, dict[int, list[tuple[bool, float, float, float]]]] = field(default_factory=dict)
     draws: dict[str, ChangingLaws] = field(default_factory=dict)
-    undraftable: int = 0
     repeated: int = 0
+    repeated_chance: float | None = None
     notes: list[str] = field(default_factory=list)
 
     def diverges(self) -> list[Check]:
@@ -148,23 +151,30 @@ def replay(
         Logits that are not finite (file, round, key and row are named).
     """
     result = Replay(rounds, rule, tallies={"tokens": {}, "rows": {}})
-    seen: set[bytes] = set()
     for r, entry in enumerate(rounds.rounds):
         sampling = rounds.sampling(r, options or {})
         if sampling.temperature not in result.temperatures:
             result.temperatures.append(sampling.temperature)
-        if entry["u"] is not None and len(entry["u"]):
-            key = entry["u"].tobytes()
-            result.repeated += key in seen
-            seen.add(key)
+        _drafts(result, r, entry, sampling)
         decide = _block if isinstance(rule, Block) else _decisions
         decide(result, r, entry, sampling, entry["u"] if uniforms else None)
         if entry["next_token"] is not None:
             result.checks.append(_next_token(result, r, entry, sampling, uniforms))
         advance(1)
+    _repeats(result, uniforms)
     if (k := rounds.emitted.differs) is not None:
         result.notes.append(f"output_tokens differs from what the rounds emitted, first at index {k}")
     return result
+
+
+def _drafts(result: Replay, r: int, entry: Mapping[str, Any], sampling: Sampling) -> None:
+    """Evidence on what the drafts were drawn from."""
+    if not (count := _until_end(result.rounds, r)):
+        return
+    if entry.get("proposal_logits") is not None:
+        entry = {**entry, "draft_logits": entry["proposal_logits"]}
+    rows = _read(result, r, entry, slice(0, count), sampling)
+    bet_on_drafts(result.draws, rows, entry["draft_tokens"][:count])
 
 
 def _decisions(
@@ -172,47 +182,95 @@ def _decisions(
 ) -> None:
     """Append the acceptances of a round, up to its first rejection, to checks and tallies."""
     assert isinstance(result.rule, Rule)
-    accepted, g = entry["accepted"], len(entry["draft_tokens"])
-    decided = accepted if entry["stopped"] else min(accepted + 1, g)
+    accepted, decided = entry["accepted"], _decided(entry)
     if not decided:
         return
     tokens = entry["draft_tokens"][:decided]
     rows = _read(result, r, entry, slice(0, decided), sampling)
     p, q = rows.probabilities()
     values = acceptance(result.rule, rows, tokens)
-    over_drafts = tests_of(result.rule) == 2
+    _tally(result, r, values)
     for i, x in enumerate(tokens.tolist()):
-        logged = i < accepted
         px, qx = float(p[i, x]), float(q[i, x])
-        result.undraftable += qx == 0
-        if over_drafts:
+        if tests_of(result.rule) == 2 and i < _always_seen(result.rounds, r):
             overlap = _overlap(p[i], q[i], rows, i)
-            result.tallies["rows"].setdefault(i, []).append((logged, *overlap))
+            result.tallies["rows"].setdefault(i, []).append((i < accepted, *overlap))
         ratio = px / qx if qx > 0 else math.inf if px > 0 else 0.0
         coin = None if coins is None else float(coins[i])
-        _decided(result, r, entry, i, logged, values[:, i], (px, qx, ratio), coin)
+        _check(result, r, entry, i, i < accepted, values[:, i], (px, qx, ratio), coin)
 
 
 def _block(
     result: Replay, r: int, entry: Mapping[str, Any], sampling: Sampling, coins: np.ndarray | None
 ) -> None:
-    """The tests of a block's prefixes, from the longest down to the one that was accepted."""
+    """The tests of a block's prefixes, from the longest down to the one that was accepted.
+
+    Where the text ended with the accepted drafts, that prefix passed or a longer one: a single check, of the
+    one that is nearest to passing.
+    """
     accepted, tokens = entry["accepted"], entry["draft_tokens"]
     g = len(tokens)
-    if not g or entry["stopped"]:
+    if not g:
         return
     rows = _read(result, r, entry, slice(0, g), sampling)
     p, q = rows.probabilities()
     values = passes(rows, tokens)
-    for i in range(g - 1, max(accepted, 1) - 2, -1):
+    _tally(result, r, goes_on(values))
+    tested = np.arange(g - 1, max(accepted, 1) - 2, -1)
+    if entry["stopped"]:
+        short = -values[2, tested] if coins is None else coins[tested] - values[0, tested]
+        tested = tested[[int(np.argmin(short))]]
+    for i in tested.tolist():
         x = int(tokens[i])
         px, qx = float(p[i, x]), float(q[i, x])
-        result.undraftable += qx == 0
         coin = None if coins is None else float(coins[i])
-        _decided(result, r, entry, i, i + 1 == accepted, values[:, i], (px, qx, float(values[0, i])), coin)
+        passed = entry["stopped"] or i + 1 == accepted
+        _check(result, r, entry, i, passed, values[:, i], (px, qx, float(values[0, i])), coin)
 
 
-def _decided(
+def _repeats(result: Replay, uniforms: bool) -> None:
+    """Count rounds that repeat earlier coins, and how probable that is where coins are used at all."""
+    entries = [entry for entry in result.rounds.rounds if entry["u"] is not None and len(entry["u"])]
+    whole = isinstance(result.rule, Block)
+    used = [len(entry["u"]) if whole else _decided(entry) for entry in entries]
+    result.repeated, chance = repeats([entry["u"] for entry in entries], used)
+    result.repeated_chance = chance if uniforms and entries else None
+
+
+def _decided(entry: Mapping[str, Any]) -> int:
+    """Places of a round whose outcome is logged, had it been decided token by token."""
+    accepted = entry["accepted"]
+    return accepted if entry["stopped"] else min(accepted + 1, len(entry["draft_tokens"]))
+
+
+def _always_seen(rounds: Rounds, r: int) -> int:
+    """Places whose outcome is seen, once they are reached, however the coins fall.
+
+    A place counts in the statistics only if that was certain before its coin fell. After the first drafted
+    end-of-text token, and beyond what the round could emit, engines log their decisions or do not, and what
+    they leave out may depend on the outcome: ``accepted`` up to the end of the text and no next token looks
+    like a rejection there, or is left out for one, while an acceptance is seen. The end-of-text token is
+    known before the coins; so is the most that may be emitted, which shows in the output where it was
+    reached, and where it was not, so many were not accepted.
+    """
+    return min(_until_end(rounds, r), rounds.emitted.counts[r])
+
+
+def _until_end(rounds: Rounds, r: int) -> int:
+    """Drafted tokens up to the first that ends the text."""
+    tokens = rounds.rounds[r]["draft_tokens"].tolist()
+    return next((i + 1 for i, token in enumerate(tokens) if token in rounds.stops), len(tokens))
+
+
+def _tally(result: Replay, r: int, values: np.ndarray) -> None:
+    """Count whether more than i drafts were accepted, given that i were; ``values (3, m)``, m places."""
+    entry = result.rounds.rounds[r]
+    for i in range(min(_decided(entry), _always_seen(result.rounds, r))):
+        outcome = (i < entry["accepted"], *values[:, i].tolist())
+        result.tallies["tokens"].setdefault(i, []).append(outcome)
+
+
+def _check(
     result: Replay,
     r: int,
     entry: Mapping[str, Any],
@@ -224,7 +282,6 @@ def _decided(
 ) -> None:
     """One decision of probability ``values``: as stored, lowest and highest."""
     a, low, high = values.tolist()
-    result.tallies["tokens"].setdefault(i, []).append((logged, a, low, high))
     recomputed, margin, allowance = logged, None, None
     status = "divergence" if logged and high == 0 else "agree"
     if u is not None:

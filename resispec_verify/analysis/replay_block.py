@@ -3,7 +3,18 @@
 Convention (Sun et al. 2024, Algorithm 2; vLLM's kernel): the uniform at index i - 1 tests the prefix of i
 drafted tokens, which passes where ``u <= h_i``; all prefixes are tested, and the longest that passes is
 accepted. So an accepted length says that its own test passed and that all longer ones failed, and of shorter
-ones nothing. From the whole block down these are independent events of known probability.
+ones nothing.
+
+What a log always decides. Where a text ends, at the m-th drafted token or because no more than m may be
+emitted, an engine may log ``min(K, m)`` for the accepted length K, and nothing after it. Tests of single
+prefixes from the longest down would then be seen in some outcomes only: the tests longer than m all failed in
+rounds where K < m, and are unknown in the others, which biases them. From the shortest up there is no such
+choice: for i < m, whether K > i is seen in every round with K >= i, and for i >= m in none, whatever m is, if
+it was fixed before the coins fell. With ``A_i = P(K >= i) = 1 - prod_(j >= i) (1 - h_j)``,
+
+    ``P(K >= i + 1 | K >= i) = A_(i+1) / A_i``,    ``A_i = h_i + (1 - h_i) A_(i+1)``, ``h_0 = 1``.
+
+It rises with ``A_(i+1)``, so with all later h, and falls with ``h_i``.
 """
 
 from __future__ import annotations
@@ -12,7 +23,7 @@ import numpy as np
 
 from resispec_verify.analysis.replay_rows import UNIT, RoundRows, tv_slack
 
-__all__ = ["passes", "weights"]
+__all__ = ["goes_on", "passes", "weights"]
 
 
 def weights(rows: RoundRows, path: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -59,6 +70,20 @@ def passes(rows: RoundRows, path: np.ndarray) -> np.ndarray:
     # The quotient itself is rounded in float32 too.
     low, high = found[1] * (1 - 4 * UNIT), np.minimum(found[2] * (1 + 4 * UNIT), 1.0)
     return np.stack([found[0], np.minimum(found[0], low), np.maximum(found[0], high)])
+
+
+def goes_on(tests: np.ndarray) -> np.ndarray:
+    """Probability that more than i drafts are accepted if i are, for i = 0, ..., g - 1; as stored, lowest and
+    highest, ``(3, g)``; from the ``tests (3, g)`` of `passes`. 0 where nothing longer can pass.
+    """
+    g = tests.shape[-1]
+    found = np.empty((3, g))
+    after = np.zeros(3)  # A_(i + 1)
+    for i in range(g - 1, -1, -1):
+        after = tests[:, i] + (1 - tests[:, i]) * after
+        own = tests[[0, 2, 1], i - 1] if i else np.ones(3)
+        found[:, i] = np.divide(after, own + (1 - own) * after, out=np.zeros(3), where=after > 0)
+    return np.minimum(found, 1.0)
 
 
 def _chance(room: float, weight: float) -> float:

@@ -1,8 +1,9 @@
 """Replayed rounds to numbers: how many decisions agree, and whether the acceptance rates can be so.
 
 Without the coins, acceptances at one place in the round are independent indicators of known probabilities,
-and their number has a Poisson-binomial law. Residual and bonus tokens are draws from known laws; evidence on
-them is anytime-valid. All tests share one error rate, evenly. Not being rejected is no proof of exactness.
+and their number has a Poisson-binomial law. Draft, residual and bonus tokens are draws from known laws;
+evidence on them is anytime-valid. All tests share one error rate, evenly. Not being rejected is no proof of
+exactness.
 """
 
 from __future__ import annotations
@@ -84,8 +85,11 @@ def summarize_replay(result: Replay, alpha: float = ALPHA) -> dict[str, Any]:
     after = [c for c in result.checks if c.kind != "acceptance"]
     first = next(iter(result.diverges()), None)
     logged = any(entry["next_token"] is not None for entry in result.rounds.rounds)
-    # Fixed by what is logged, not by what was drawn: places in the longest round, and two kinds of draws.
-    tests = max(1, tests_of(result.rule) * result.rounds.longest + 2 * logged)
+    coins = result.repeated_chance is not None
+    places = result.rounds.longest
+    # Fixed by what is logged, not by what was drawn: places in the longest round, drafts, two kinds of next
+    # tokens, coins.
+    tests = max(1, tests_of(result.rule) * places + (places > 0) + 2 * logged + coins)
     positions = []
     for i, tally in sorted(result.tallies["tokens"].items()):
         entry = {"position": i, "reached": len(tally), "accepted": sum(t[0] for t in tally)}
@@ -99,8 +103,15 @@ def summarize_replay(result: Replay, alpha: float = ALPHA) -> dict[str, Any]:
     valid = ("p_value_sequential", "p_value_sequential_over_drafts")
     smallest = [entry[key] for entry in positions for key in valid if entry[key] is not None]
     rates = "rejected" if any(value <= alpha / tests for value in smallest) else "not-rejected"
-    draws = [_draws(kind, test, alpha / tests) for kind, test in sorted(result.draws.items(), reverse=True)]
-    verdicts = {rates, *(test["verdict"] for test in draws)}
+    draws = {
+        kind: _draws(kind, result.draws[kind], alpha / tests)
+        for kind in ("draft", "residual", "bonus")
+        if kind in result.draws
+    }
+    drafts = draws.pop("draft", None)
+    verdicts = {rates, *(test["verdict"] for test in (drafts, *draws.values()) if test)}
+    if result.repeated_chance is not None and result.repeated_chance <= alpha / tests:
+        verdicts.add("rejected")
     text = result.rounds.emitted
     return plain({
         "rule": result.rule.name,
@@ -118,16 +129,19 @@ def summarize_replay(result: Replay, alpha: float = ALPHA) -> dict[str, Any]:
         "next_tokens": len(after),
         "next_tokens_possible": sum(c.status != "divergence" for c in after),
         "next_tokens_redrawn": sum(c.u is not None and c.status != "divergence" for c in after),
-        "undraftable_tokens": result.undraftable,
+        "undraftable_tokens": drafts["impossible"] if drafts else 0,
         "repeated_uniforms": result.repeated,
+        "repeated_uniforms_p_value": result.repeated_chance,
         "acceptance_by_position": positions,
         "acceptance_verdict": rates,
-        "next_token_tests": draws,
+        "draft_token_test": drafts,
+        "next_token_tests": list(draws.values()),
         "statistics": {"alpha": alpha, "tests": tests,
                        "verdict": "rejected" if "rejected" in verdicts else "not-rejected"},
         "tokens_emitted": sum(text.counts),
         "tokens_per_round": sum(text.counts) / len(text.counts),
         "rounds_cut": text.cut,
+        "output_differs_at": text.differs,
         "notes": result.notes,
     })  # fmt: skip
 

@@ -28,15 +28,17 @@ class Rounds:
     path : str
     rounds : sequence of mappings
         Each with ``draft_tokens [g]``, ``draft_logits [g, V]``, ``target_logits [g + 1, V]``, ``accepted``,
-        and perhaps ``u [g]``, ``next_token``, and ``u_next``: the uniform with which the next token was drawn
-        by inverting the cumulative sum in token order. ``stopped`` where the accepted drafts end the text and
-        nothing was decided after them.
+        and perhaps ``proposal_logits [g, V]``, ``u [g]``, ``next_token``, and ``u_next``: the uniform with
+        which the next token was drawn by inverting the cumulative sum in token order. ``stopped`` where the
+        text ends with the accepted drafts, and the log says nothing of what was decided after them.
     stated : mapping or tuple of mappings
         The sampling that ``meta`` states, for all rounds or each.
     emitted : Emitted
         What each round emitted, held against ``output_tokens``.
     kind : str
         What the rows are: "logits", "probabilities" or "log-probabilities".
+    stops : frozenset of int
+        Tokens that end a text.
     """
 
     path: str
@@ -44,6 +46,7 @@ class Rounds:
     stated: Mapping[str, Any] | tuple[Mapping[str, Any], ...]
     emitted: Emitted
     kind: str = "logits"
+    stops: frozenset[int] = frozenset()
 
     @property
     def dtype(self) -> str:
@@ -91,12 +94,16 @@ def read_rounds(
         dump.logits(i)
     parts, said = _Parts(dump), kind
     kind = kind_of_rows(str(path), parts, kind)
-    ends = {*stops, *end_of_text(path, dump.meta)}
+    ends = frozenset({*stops, *end_of_text(path, dump.meta)})
     coins = _stored_coins(load_mapping(path).get("rounds"), len(dump))
+    text = emitted(dump.rounds, dump.output_tokens, ends)
+    # Where next tokens are logged, the last round of a text that has none was cut after its accepted drafts.
+    cut = [last and any(one.next_token is not None for one in dump.rounds) for last in text.ends]
     entries = [
         {
             "target_logits": entry.target,
             "draft_logits": entry.draft,
+            "proposal_logits": entry.proposal,
             "draft_tokens": entry.draft_tokens,
             "accepted": entry.accepted,
             "next_token": entry.next_token,
@@ -104,12 +111,12 @@ def read_rounds(
             "u_next": None if entry.u_next is None else np.asarray([entry.u_next]),
             # A coin logged in two bytes was rounded; float32 and wider hold what the engine drew.
             "u_slack": half_ulp(np.ones(1), dtype)[0] if dtype.itemsize == 2 else 0.0,
-            "stopped": _stopped(entry, ends),
+            "stopped": _stopped(entry, ends, last),
         }
-        for entry, dtype in zip(dump.rounds, coins, strict=True)
+        for entry, dtype, last in zip(dump.rounds, coins, cut, strict=True)
     ]
     stated = dump.sampling or {}
-    result = Rounds(str(path), entries, stated, emitted(dump.rounds, dump.output_tokens, ends), kind)
+    result = Rounds(str(path), entries, stated, text, kind, ends)
     for i in range(len(entries)):
         try:
             result.sampling(i, {})
@@ -132,10 +139,12 @@ class _Parts:
             yield FlatDump(self.dump.path, rows.target, rows.draft if len(rows.draft) else rows.target)
 
 
-def _stopped(entry: Round, stops: Collection[int]) -> bool:
-    """Whether the last accepted draft ended the text, and the engine says of nothing after it."""
+def _stopped(entry: Round, stops: Collection[int], cut: bool) -> bool:
+    """Whether the text ended with the accepted drafts, or may have, and nothing is said of what follows."""
     k = entry.accepted
-    return entry.next_token is None and 0 < k < entry.gamma and int(entry.draft_tokens[k - 1]) in stops
+    if entry.next_token is not None or not 0 < k < entry.gamma:
+        return False
+    return cut or int(entry.draft_tokens[k - 1]) in stops
 
 
 def _stored_coins(rounds: Any, count: int) -> list[np.dtype]:

@@ -63,7 +63,7 @@ def replay(
     eos
         Token that ends a text; repeat for several. Default: what meta["eos_token_id"] says.
     no_uniforms
-        Ignore logged uniforms: test only rates, and laws of next tokens.
+        Ignore logged uniforms: test only rates, and laws of drawn tokens.
     alpha
         Level of all statistical tests together.
     json
@@ -71,7 +71,8 @@ def replay(
     csv
         Write one line a recomputed decision here.
     require_agreement
-        Exit with 1 on any divergence, and where acceptance rates or next tokens are rejected.
+        Exit with 1 on any divergence, where a test rejects (acceptance rates, drawn tokens, repeated
+        uniforms), and where output_tokens are not what the rounds emitted.
     """
     from resispec_verify.analysis.replay_summary import check_records, summarize_replay
 
@@ -97,7 +98,12 @@ def replay(
         print(f"resispec-verify: error: {failure}", file=sys.stderr)
     if failures:
         return 2
-    unmet = any(row["divergences"] or row["statistics"]["verdict"] == "rejected" for row in rows)
+    unmet = any(
+        row["divergences"]
+        or row["statistics"]["verdict"] == "rejected"
+        or row["output_differs_at"] is not None
+        for row in rows
+    )
     return 1 if require_agreement and unmet else 0
 
 
@@ -176,7 +182,8 @@ def _lines(row: dict[str, Any]) -> list[str]:
         lines.append(f"  divergences: {row['divergences']}; the first: {_divergence_in_words(first)}")
     if row["acceptance_by_position"]:
         lines += _position_lines(row)
-    lines += [_draws_in_words(test) for test in row["next_token_tests"]]
+    tests = (row["draft_token_test"], *row["next_token_tests"])
+    lines += [_draws_in_words(test) for test in tests if test]
     statistics = row["statistics"]
     lines.append(f"  acceptance rates: {row['acceptance_verdict']}")
     lines.append(
@@ -186,12 +193,13 @@ def _lines(row: dict[str, Any]) -> list[str]:
     )
     if row["undraftable_tokens"]:
         lines.append(
-            f"  {row['undraftable_tokens']} draft tokens have probability 0 in the declared draft: they were "
-            "drawn from something else"
+            f"  {row['undraftable_tokens']} draft tokens cannot come from the declared draft, whatever "
+            "rounding did: they were drawn from something else"
         )
     if row["repeated_uniforms"]:
-        lines.append(f"  {row['repeated_uniforms']} rounds repeat the uniforms of an earlier round: their "
-                     "coins are not independent")  # fmt: skip
+        chance = row["repeated_uniforms_p_value"]
+        lines.append(f"  {row['repeated_uniforms']} rounds repeat the uniforms of an earlier round"
+                     + ("" if chance is None else f", p-value {chance:.2g}"))  # fmt: skip
     return [*lines, *(f"  {printable(note)}" for note in row["notes"]), ""]
 
 
@@ -208,7 +216,7 @@ def _decisions_in_words(row: dict[str, Any]) -> str:
 
 
 def _draws_in_words(test: dict[str, Any]) -> str:
-    """One line on the law of the residual or bonus draws."""
+    """One line on the law of the draft, residual or bonus draws."""
     text = f"  {test['kind']} draws: {test['draws']}, {test['verdict']}, p-value {test['p_value']:.2g}"
     if test["impossible"]:
         return text + f": {test['impossible']} of them impossible"

@@ -44,11 +44,11 @@ class Round:
     accepted : int
         How many of them were accepted, 0 to g.
     next_token : int or None
-        Emitted after them: from the residual, or the bonus token.
+        Emitted after them: from the residual, or the bonus token; None where it is -1.
     u : float64 array (g,) or None
         The uniforms of the decisions; those after a rejection were not used.
     u_next : float or None
-        The uniform that `next_token` was drawn with.
+        The uniform that `next_token` was drawn with; not read where that is -1.
     context_len : int or None
         Tokens before the round.
     prompt : int, str or None
@@ -267,7 +267,9 @@ def _round(where: str, entry: object, whole: Mapping, pad_vocab: bool) -> Round:
     def optional(key: str, read: Any, *limits: Any) -> Any:
         return None if entry.get(key) is None else read(f"{where}: {key}", entry[key], *limits)
 
-    drawn = optional("u_next", uniforms, 1)
+    next_token = drawn = None
+    if not _none(entry.get("next_token")):
+        next_token, drawn = optional("next_token", integer, 0, last), optional("u_next", uniforms, 1)
     tokens, coins = entry["draft_tokens"], entry.get("u")
     if padding := _padding(tokens, gamma):
         gamma -= padding
@@ -278,7 +280,7 @@ def _round(where: str, entry: object, whole: Mapping, pad_vocab: bool) -> Round:
     return Round(
         draft_tokens=integers(f"{where}: draft_tokens", tokens, (gamma,), 0, last),
         accepted=integer(f"{where}: accepted", entry["accepted"], 0, gamma),
-        next_token=optional("next_token", integer, 0, last),
+        next_token=next_token,
         u=None if coins is None else uniforms(f"{where}: u", coins, gamma),
         u_next=None if drawn is None else float(drawn[0]),
         context_len=optional("context_len", integer, 0, None),
@@ -296,6 +298,13 @@ def _prompt(where: str, value: object) -> int | str | None:
     if value is None or (isinstance(value, (int, str)) and not isinstance(value, bool)):
         return value
     raise InputError(f"{where}: prompt is {what(value)}; save the number of the prompt, or its name")
+
+
+def _none(token: object) -> bool:
+    """Whether this is the whole number -1: arrays have no other word for no token."""
+    if isinstance(token, np.ndarray):
+        return token.dtype.kind == "i" and token.size == 1 and int(token.reshape(-1)[0]) == -1
+    return type(token) is int and token == -1
 
 
 def _padding(tokens: object, gamma: int) -> int:

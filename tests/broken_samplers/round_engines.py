@@ -88,6 +88,15 @@ FAULTS: dict[str, Law] = {
 }
 
 
+#: Laws of the drafts where the declared law is ``q (..., V)``.
+DRAFT_FAULTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "draft: its most probable token": lambda q: np.eye(VOCAB)[np.argmax(q, axis=-1)],
+    "draft: temperature 0.7": lambda q: q ** (1 / 0.7) / (q ** (1 / 0.7)).sum(axis=-1, keepdims=True),
+    "draft: top-k 6 not declared": lambda q: np.where(q >= np.sort(q, axis=-1)[..., -6, None], q, 0.0),
+    "draft: the row before": lambda q: np.roll(q, 1, axis=-2),
+}
+
+
 def engine(
     rng: np.random.Generator,
     rounds: int,
@@ -99,24 +108,36 @@ def engine(
     spread: float = 0.7,
     dtype: type = np.float32,
     vocab: int = VOCAB,
+    stop: int | None = None,
+    cut: bool = True,
+    drafts: Callable[[np.ndarray], np.ndarray] = lambda q: q,
 ) -> Rounds:
-    """Rounds of an engine whose decisions are right, and whose next tokens come from ``law``."""
+    """Rounds of an engine whose decisions are right, and whose next tokens come from ``law``; its drafts come
+    from ``drafts`` of the declared law.
+
+    Each round is the last of a text where it accepts the token ``stop``; of such a round ``cut`` logs the
+    accepted tokens up to it, and no next token.
+    """
     target = (1.5 * rng.normal(size=(rounds, g + 1, vocab))).astype(dtype)
     draft = (target[:, :g] + spread * rng.normal(size=(rounds, g, vocab))).astype(dtype)
     p, q = (_softmax(rows.astype(np.float64)) for rows in (target, draft))
-    tokens = _race(rng, q)
+    tokens = _race(rng, drafts(q))
     u = rng.random((rounds, g))
     entries, emitted = [], []
     for r in range(rounds):
         k, weight = (_block if block else _accepted)(p[r], q[r], tokens[r], u[r])
         y = int(_race(rng, law(p[r], q[r], k, weight)))
-        emitted.append([*tokens[r, :k].tolist(), y])
+        stopped = cut and stop is not None and stop in tokens[r, :k]
+        if stopped:
+            k = int(np.argmax(tokens[r] == stop)) + 1
+        emitted.append([*tokens[r, :k].tolist(), None if stopped else y])
         entries.append({
             "target_logits": target[r], "draft_logits": draft[r], "draft_tokens": tokens[r], "accepted": k,
-            "next_token": y, "u": u[r] if coins else None, "u_next": None, "u_slack": 0.0, "stopped": False,
+            "next_token": None if stopped else y, "u": u[r] if coins else None, "u_next": None,
+            "u_slack": 0.0, "stopped": stopped and k < g,
         })  # fmt: skip
     text = Emitted(emitted, [len(one) for one in emitted], [False] * rounds, None, [])
-    return Rounds("simulated", entries, {}, text)
+    return Rounds("simulated", entries, {}, text, stops=frozenset() if stop is None else frozenset({stop}))
 
 
 def _softmax(rows: np.ndarray) -> np.ndarray:

@@ -53,7 +53,7 @@ def test_replay_reports_agreement(right):
     assert (row["rounds"], row["decisions"], row["agree"], row["near_ties"]) == (2, 2, 2, 0)
     assert row["first_divergence"] is None
     assert (row["next_tokens"], row["next_tokens_possible"]) == (2, 2)
-    assert row["statistics"] == {"alpha": 1e-6, "tests": 4, "verdict": "not-rejected"}
+    assert row["statistics"] == {"alpha": 1e-6, "tests": 6, "verdict": "not-rejected"}
     assert "2 of 2 agree" in done.err
     assert "proves nothing exact" in done.err
 
@@ -83,7 +83,8 @@ def test_replay_demand(cli, right, wrong):
 
 
 def test_rejected_rates_do_not_meet_the_demand(cli, tmp_path):
-    path = rounds(tmp_path / "many.pt", *[entry(0, 1, None)] * 200)
+    drafts = np.random.default_rng(0).choice(3, size=300, p=np.divide(Q, sum(Q))).tolist()
+    path = rounds(tmp_path / "many.pt", *[entry(token, 1, None) for token in drafts])
     done = cli("replay", "--logits", path, "--require-agreement")
     assert done.status == 1
     assert "rejected at alpha 1e-06" in done.out
@@ -357,3 +358,33 @@ def test_compare_refuses_other_prefixes_and_bad_files(cli, pair, tmp_path):
     alone = cli("compare", a)
     assert alone.status == 2
     assert_one_line(alone.err, "compare --help")
+
+
+@pytest.mark.parametrize("output", [[2, 1, 2], [2, 2, 2, 2], [2, 2]])
+def test_an_output_that_the_rounds_did_not_emit_does_not_meet_the_demand(cli, tmp_path, output):
+    both = (entry(0, 0, 0.9, next_token=2), entry(0, 0, 0.95, next_token=2), entry(0, 0, 0.85, next_token=2))
+    right = rounds(tmp_path / "r.pt", *both, output_tokens=torch.tensor([2, 2, 2]))
+    assert cli("replay", "--logits", right, "--require-agreement").status == 0
+    path = rounds(tmp_path / "w.pt", *both, output_tokens=torch.tensor(output))
+    done = cli("replay", "--logits", path, "--require-agreement", "--json", "-")
+    (row,) = done.json["results"]
+    assert (done.status, row["divergences"], row["statistics"]["verdict"]) == (1, 0, "not-rejected")
+    assert row["output_differs_at"] == next(i for i in range(4) if output[i : i + 1] != [2, 2, 2][i : i + 1])
+    assert cli("replay", "--logits", path).status == 0
+
+
+def test_coins_of_earlier_rounds_do_not_meet_the_demand(cli, tmp_path):
+    """Each of two coins in float32 comes with 2^-23 at most: one repeat among 2 rounds with 2^-46."""
+    pair = {"draft_tokens": torch.tensor([0, 2]), "draft_logits": logs(Q, Q), "target_logits": logs(P, P, P),
+            "accepted": 1, "next_token": 2}  # fmt: skip
+    coins = torch.rand(2, 2, generator=torch.Generator().manual_seed(1)) * 0.8
+    for again, status in ((0, 1), (1, 0)):
+        first, second = ({"u": torch.stack([coins[i, 0], torch.tensor(0.25)])} for i in (0, again))
+        more = {"draft_tokens": torch.tensor([0, 1]), "draft_logits": logs(Q, (0.1, 0.8, 0.1))}
+        path = rounds(tmp_path / "u.pt", *(pair | more | {"target_logits": logs(P, (0.8, 0.1, 0.1), P),
+                      "next_token": 0} | one for one in (first, second)))  # fmt: skip
+        done = cli("replay", "--logits", path, "--require-agreement", "--json", "-")
+        (row,) = done.json["results"]
+        assert (done.status, row["divergences"], row["repeated_uniforms"]) == (status, 0, 1 - again)
+        assert row["repeated_uniforms_p_value"] == pytest.approx(2.0**-46 if status else 1.0, rel=1e-12)
+        assert cli("replay", "--logits", path, "--require-agreement", "--no-uniforms").status == 0

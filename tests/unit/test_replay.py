@@ -303,7 +303,7 @@ def test_without_uniforms_a_right_sampler_is_not_rejected(tmp_path):
     row, result = run(tmp_path, *simulated(150), uniforms=False)
     assert (row["decisions"], row["agree"], row["divergences"]) == (0, 0, 0)
     assert [e["position"] for e in row["acceptance_by_position"]] == [0, 1, 2]
-    assert row["statistics"] == {"alpha": 1e-6, "tests": 8, "verdict": "not-rejected"}
+    assert row["statistics"] == {"alpha": 1e-6, "tests": 9, "verdict": "not-rejected"}
     assert "exact" not in str({k: v for k, v in row.items() if k != "path"})
     first = row["acceptance_by_position"][0]
     assert first["reached"] == 150
@@ -368,8 +368,8 @@ def test_repeated_coins_and_foreign_outputs_are_told(tmp_path):
 def test_rounds_may_differ_in_length_and_be_empty(tmp_path):
     empty = {"target_logits": logs([P]), "draft_logits": torch.zeros(0, 3), "accepted": 0, "next_token": 1,
              "draft_tokens": torch.zeros(0, dtype=torch.int64), "u": torch.zeros(0)}  # fmt: skip
-    row, result = run(tmp_path, empty, one([P, P], [Q, Q], [1, 0], 1, [0.1, 0.99]))
-    assert (row["rounds"], row["decisions"], row["agree"], row["next_tokens"]) == (2, 2, 2, 1)
+    row, result = run(tmp_path, empty, one([P, P], [Q, Q], [1, 0], 1, [0.1, 0.99], next_token=2))
+    assert (row["rounds"], row["decisions"], row["agree"], row["next_tokens"]) == (2, 2, 2, 2)
     assert result.checks[0].kind == "bonus"
 
 
@@ -384,7 +384,7 @@ BASE = one([P], [Q], [0], 1, [0.5])
         ({"draft_tokens": [[1], [2, 3]]}, "draft_tokens is a list"),
         ({"accepted": 2}, "accepted is 2, outside 0..1"),
         ({"accepted": 0.5}, "accepted is a float"),
-        ({"next_token": -1}, "next_token is -1"),
+        ({"next_token": -2}, "next_token is -2"),
         ({"u": torch.tensor([1.5])}, "u: 1.5 at 0 is outside [0, 1)"),
         ({"u": torch.tensor([math.nan])}, "u: nan at 0"),
         ({"u": "no"}, "u is a str"),

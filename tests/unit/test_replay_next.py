@@ -69,7 +69,7 @@ def test_planted_faults_of_next_tokens_are_found(name):
 
 def test_the_tests_share_alpha_and_say_what_they_looked_at():
     row = summary(engine(np.random.default_rng(0), 300, g=3))
-    assert row["statistics"]["tests"] == 2 * 3 + 2
+    assert row["statistics"]["tests"] == 2 * 3 + 1 + 2
     tests = by_kind(row)
     assert sum(test["draws"] for test in tests.values()) == row["next_tokens"] == 300
     assert {test["impossible"] for test in tests.values()} == {0}

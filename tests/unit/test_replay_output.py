@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -148,3 +149,26 @@ def test_minus_one_before_a_token_and_accepted_padding_are_refused(tmp_path):
         torch.save({"rounds": [one(tokens, accepted)]}, path)
         with pytest.raises(InputError, match=words):
             read_rounds(path)
+
+
+@pytest.mark.parametrize("none", [-1, torch.tensor(-1)])
+def test_a_next_token_of_minus_one_is_none(tmp_path, none):
+    rounds = [ROUNDS[0], one([0, 1], 1, none, u_next=-1.0)]
+    path = tmp_path / "rounds.pt"
+    torch.save({"rounds": rounds}, path)
+    assert [(entry.next_token, entry.u_next) for entry in open_rounds(path).rounds] == [
+        (1, None),
+        (None, None),
+    ]
+    torch.save({"rounds": [one([0, 1], 1, -2)]}, path)
+    with pytest.raises(InputError, match="next_token is -2"):
+        read_rounds(path)
+
+
+def test_stacked_arrays_pad_next_tokens_with_minus_one(tmp_path):
+    rounds = [one([0, 1], 2, 1), one([0, 1], 2, -1)]
+    stacked = {
+        key: torch.stack([torch.as_tensor(entry[key]) for entry in rounds]).numpy() for key in rounds[0]
+    }
+    np.savez(tmp_path / "rounds.npz", **stacked)
+    assert [entry.next_token for entry in open_rounds(tmp_path / "rounds.npz").rounds] == [1, None]
