@@ -321,6 +321,8 @@ ELSEWHERE = {
     "path_identity.draw_candidates": "test_backends",
     "marginal.summation_error": "a number",
     "marginal.number": "returns a float",
+    "expansion.eps_of": "returns a float",
+    "expansion.fair_draws": "takes no arrays",
     "marginal.estimated_acceptance": "takes NumPy arrays",
     "sequential.levels_of": "takes a RatioOrder, which is NumPy's",
     "batched_paths.chunks": "takes NumPy's counts",

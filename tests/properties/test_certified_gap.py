@@ -23,7 +23,7 @@ from strategies import (
     row,
 )
 
-from resispec_verify.evidence import enumeration, operational_marginals
+from resispec_verify.evidence import expansion, operational_marginals
 from resispec_verify.evidence.enumeration import Budget
 from resispec_verify.evidence.marginal import estimated_acceptance, tv_interval
 from resispec_verify.kernels.divergences import divergence_bounds
@@ -152,7 +152,7 @@ def test_paths_that_fall_off_the_frontier_stay_in_the_gap(monkeypatch):
     # The frontier is bounded by memory; with room for two paths many of them are given up.
     target = (F(1, 16), F(2, 16), F(1, 16), F(2, 16), F(4, 16), F(6, 16))
     draft = target[::-1]
-    monkeypatch.setattr(enumeration, "_FRONTIER_ELEMENTS", 2 * len(target))
+    monkeypatch.setattr(expansion, "_FRONTIER_ELEMENTS", 2 * len(target))
     marginals = operational_marginals(Enumerated(), row(target), row(draft), 4, budget=EVERYTHING)
     gap, rounding = float(marginals.gap[0]), float(marginals.rounding[0])
     assert gap > 0
