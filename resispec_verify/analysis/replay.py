@@ -162,6 +162,11 @@ def replay(
             result.checks.append(_next_token(result, r, entry, sampling, uniforms))
         advance(1)
     _repeats(result, uniforms)
+    if rounds.constant:
+        result.notes.append(
+            f"a target's row of equal values in {len(rounds.constant)} rounds (first: {rounds.constant[0]}): "
+            "padding? Row g is to be the one after the g drafted tokens"
+        )
     if (k := rounds.emitted.differs) is not None:
         result.notes.append(f"output_tokens differs from what the rounds emitted, first at index {k}")
     return result

@@ -39,6 +39,8 @@ class Rounds:
         What the rows are: "logits", "probabilities" or "log-probabilities".
     stops : frozenset of int
         Tokens that end a text.
+    constant : tuple of int
+        Rounds that hold a target's row of equal values: hardly a model's.
     """
 
     path: str
@@ -47,6 +49,7 @@ class Rounds:
     emitted: Emitted
     kind: str = "logits"
     stops: frozenset[int] = frozenset()
+    constant: tuple[int, ...] = ()
 
     @property
     def dtype(self) -> str:
@@ -90,8 +93,7 @@ def read_rounds(
         temperature or filter that they may have already.
     """
     dump = open_rounds(path)
-    for i in range(len(dump)):
-        dump.logits(i)
+    constant = tuple(i for i in range(len(dump)) if _constant(dump.logits(i).target))
     parts, said = _Parts(dump), kind
     kind = kind_of_rows(str(path), parts, kind)
     ends = frozenset({*stops, *end_of_text(path, dump.meta)})
@@ -116,7 +118,7 @@ def read_rounds(
         for entry, dtype, last in zip(dump.rounds, coins, cut, strict=True)
     ]
     stated = dump.sampling or {}
-    result = Rounds(str(path), entries, stated, text, kind, ends)
+    result = Rounds(str(path), entries, stated, text, kind, ends, constant)
     for i in range(len(entries)):
         try:
             result.sampling(i, {})
@@ -145,6 +147,12 @@ def _stopped(entry: Round, stops: Collection[int], cut: bool) -> bool:
     if entry.next_token is not None or not 0 < k < entry.gamma:
         return False
     return cut or int(entry.draft_tokens[k - 1]) in stops
+
+
+def _constant(rows: Any) -> bool:
+    """Whether some row holds one value alone, and could hold others."""
+    values = np.asarray(rows, np.float64)
+    return values.shape[-1] > 1 and bool((values == values[:, :1]).all(axis=-1).any())
 
 
 def _stored_coins(rounds: Any, count: int) -> list[np.dtype]:

@@ -140,20 +140,21 @@ def norms(batch: np.ndarray, stored: np.dtype) -> tuple[np.ndarray, np.ndarray, 
     return norm, SUM_TOLERANCE + 2 * unit * magnitude, finite.sum(axis=-1) < 2
 
 
-def in_order(rows: Rows, seen: set[bytes] | None = None) -> float | None:
+def in_order(rows: Rows, seen: set[bytes] | None = None, *, first: int = 0) -> float | None:
     """Return how likely it is by chance that every row is in descending (or every one in ascending) order.
 
     None where some row is not. The chance is that of one order among all that the tokens of a row can have,
     those of equal values counted once: ``prod(m_i!) / V!`` for multiplicities m_i, twice for two directions,
     multiplied over the rows that differ. A constant row says nothing, and neither does one that is there a
-    second time, in ``seen`` from another matrix too. It is a chance where tokens are numbered without
-    regard to what the models think of them.
+    second time, in ``seen`` from another matrix too. Columns before ``first`` are not looked at. It is a
+    chance where tokens are numbered without regard to what the models think of them.
     """
     plain = plain_rows(rows)
     log_chance = {1: 0.0, -1: 0.0}
     seen = set() if seen is None else seen
 
     def sorted_(batch: np.ndarray) -> np.ndarray:
+        batch = batch[:, first:]
         down, up = (batch[:, :-1] >= batch[:, 1:]), (batch[:, :-1] <= batch[:, 1:])
         alive = np.zeros(len(batch), bool)
         gained = 0.0
@@ -172,7 +173,7 @@ def in_order(rows: Rows, seen: set[bytes] | None = None) -> float | None:
                     del log_chance[direction]
         return alive
 
-    if plain.shape[-1] < 2 or not _every(plain, sorted_) or not log_chance:
+    if plain.shape[-1] - first < 2 or not _every(plain, sorted_) or not log_chance:
         return None
     return min(1.0, 2 * math.exp(min(log_chance.values())))
 

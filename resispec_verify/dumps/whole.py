@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,11 @@ def check_flat(dump: FlatDump) -> FlatDump:
     roles = zip(dump.keys, (dump.target, dump.draft, dump.proposal), strict=True)
     _check(dump.path, {key: rows for key, rows in roles if rows is not None}, dump.meta)
     _check_tokens(dump.path, dump.keys[0], dump.target, dump.tokens)
-    return dump
+    stated, width = stated_vocabulary(dump.meta), dump.target.shape[-1]
+    if stated is None or stated >= width:
+        return dump
+    wider = f"rows have {width} entries and meta states a vocabulary of {stated}: the others count as tokens"
+    return replace(dump, notes=(*dump.notes, wider))
 
 
 def check_target(dump: TargetDump) -> TargetDump:
@@ -105,7 +110,8 @@ def _check(path: str, held: Mapping[str, Rows], meta: Any) -> None:
                 else "a part of the vocabulary (top-k values, or a shard), which is not read; save whole rows"
             )
         )
-    seen: set[bytes] = set()
+    seen: tuple[set[bytes], set[bytes]] = set(), set()
+    apart = ""
     chances: dict[str, float] = {}
     for i, (key, rows) in enumerate(held.items()):
         plain = plain_rows(rows)
@@ -113,16 +119,20 @@ def _check(path: str, held: Mapping[str, Rows], meta: Any) -> None:
             isinstance(plain, np.ndarray) and repeats(plain)
         ):
             continue
-        chance = in_order(plain, seen)
+        chance = in_order(plain, seen[0])
+        if chance is None:  # the value of the token that was drawn, then the k best: vLLM's log-probabilities
+            rest = in_order(plain, seen[1], first=1)
+            chance, apart = (None, apart) if rest is None else (min(2 * rest, 1.0), ", the first apart")
         if chance is not None:
             chances[key] = chance
         if chance is not None and math.prod(chances.values()) < FALSE_ALARM:
             widths = {plain_rows(one).shape[-1] for one in held.values()}
             role = "" if len(widths) == 1 else ("target_", "draft_")[min(i, 1)]
             raise InputError(
-                f"{path}: every row of {' and of '.join(chances)} is in the order of its values: these look "
-                "like top-k values without their token ids, and such files are not read yet; save logits of "
-                f"the whole vocabulary [N, V], or state meta['{role}vocab_size'] = {plain.shape[-1]} if "
+                f"{path}: every row of {' and of '.join(chances)} is in the order of its values{apart}: "
+                "these look like top-k values without their token ids, and such files are not read yet; save "
+                f"logits of the whole vocabulary [N, V], or state meta['{role}vocab_size'] = "
+                f"{plain.shape[-1]} if "
                 "they are"
             )
 

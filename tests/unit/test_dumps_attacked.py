@@ -507,3 +507,43 @@ def test_masks_of_trees(tmp_path):
 def test_what_is_no_path(read, path):
     with pytest.raises(InputError, match="a path is needed"):
         read(path)
+
+
+def test_the_drawn_token_and_the_best_are_no_vocabulary(tmp_path):
+    """vLLM's log-probabilities: the value of the token that was drawn, then those of the k best."""
+    target, draft = logits(64, 5000), logits(64, 5000, seed=6)
+    drawn = torch.from_numpy(np.random.default_rng(7).integers(0, 5000, (64, 1)))
+
+    def best(rows):
+        return torch.cat([rows.gather(1, drawn), rows.topk(20).values], 1)
+
+    both = {"target_logits": best(target), "draft_logits": best(draft)}
+    message = refused(saved(tmp_path / "x.pt", both), open_dump)
+    assert "is in the order of its values, the first apart: these look like top-k values" in message
+    open_dump(saved(tmp_path / "said.pt", {**both, "meta": {"vocab_size": 21}}))  # who says so is believed
+
+
+def test_whole_rows_are_not_taken_for_the_best_of_more(tmp_path):
+    rng = np.random.default_rng(8)
+    for i in range(300):
+        shape = (int(rng.integers(1, 4)), int(rng.integers(2, 9)))
+        both = {key: torch.from_numpy(rng.normal(size=shape)) for key in ("target_logits", "draft_logits")}
+        open_dump(saved(tmp_path / f"{i}.pt", both))
+
+
+def test_columns_beyond_the_stated_vocabulary_are_named(tmp_path, capsys):
+    both = {key: torch.cat([logits(4, 20, seed=s), torch.zeros(4, 6)], 1)
+            for key, s in (("target_logits", 1), ("draft_logits", 2))}  # fmt: skip
+    path = saved(tmp_path / "wide.pt", {**both, "meta": {"vocab_size": 20}})
+    assert run("kl", "--logits", path, "--rule", "specinfer", "--marginal", "operational") == 0
+    assert "rows have 26 entries and meta states a vocabulary of 20" in capsys.readouterr().out
+
+
+def test_replay_names_rows_of_equal_values(tmp_path, capsys):
+    """The bonus row stored last, behind the padding, instead of after the tokens that are there."""
+    target = logits(5, 12)
+    target[2:4] = 0.0
+    one = {"draft_tokens": torch.tensor([3, 4, -1, -1]), "draft_logits": logits(4, 12, seed=6),
+           "target_logits": target, "accepted": 2, "next_token": 1}  # fmt: skip
+    run("replay", "--logits", saved(tmp_path / "r.pt", {"rounds": [one]}))
+    assert "a target's row of equal values in 1 rounds (first: 0): padding?" in capsys.readouterr().out
