@@ -173,6 +173,8 @@ def _token_free(rule: Rule, target: Any, draft: Any, n: int, drawn_from: Any, fa
     condition: Any = 1.0
     for _ in range(n):
         accept = rule.accept(state)
+        if not fair:
+            steps.append((weight, condition * rule.accept_condition(state) * xp.ones_like(weight)))
         if compiled.compilable(placed, drawn_from, accept):
             accepted, weight = compiled.accumulate(placed, drawn_from, accept, weight)
         else:

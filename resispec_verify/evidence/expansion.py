@@ -139,6 +139,8 @@ class Expansion:
         drawn = tuple(self.xp.asarray(x, device=self.target.device) for x in rejected)
         law = weight * self.proposal.next(self.drawn_from, drawn)
         emitted = law * self.rule.accept(state)
+        if not self.fair:
+            self.steps.append((weight, condition * number(self.rule.accept_condition(state))))
         if state.round == 0:
             self.first = emitted
         self.placed = self.placed + emitted

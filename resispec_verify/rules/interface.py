@@ -92,6 +92,10 @@ class Rule(ABC):
         """
         return 1.0
 
+    def accept_condition(self, state: State) -> Any:
+        """The same for the tests of `accept`; asked for only where draws are not fair."""
+        return 1.0
+
     def final_condition(self, state: State) -> Any:
         """The same for `final`: ``(..., 1)``, or the number 1.0 (the default)."""
         return 1.0

@@ -71,12 +71,10 @@ class KSeq(Rule):
         emitted = xp.minimum(q, p / state.extra["rho"]) * state.extra["kept"]
         return normalize(xp.clip(p - emitted, 0.0, None), p)
 
-    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+    def accept_condition(self, state: State) -> Any:
         """How well rho is known: with fair draws any rho is exact, with others it matters."""
-        if fair or before.round > 0:
-            return 1.0
-        rho, n = before.extra["rho"], before.extra["candidates"]
-        growth, clipped = _overlap(before.residual, before.draft, rho)
+        rho, n = state.extra["rho"], state.extra["candidates"]
+        growth, clipped = _overlap(state.residual, state.draft, rho)
         slope = _slope(growth, clipped, rho, n)
         return ratio_or_all(_TOLERANCE * n * array_namespace(rho).ones_like(rho), rho * slope)
 
@@ -84,7 +82,7 @@ class KSeq(Rule):
         """What the candidates leave is divided by its sum."""
         xp = array_namespace(state.residual)
         emitted = xp.minimum(state.draft, state.residual / state.extra["rho"]) * state.extra["kept"]
-        return positive_part_condition(state.residual, emitted)
+        return positive_part_condition(state.residual, emitted) * self.accept_condition(state)
 
 
 def _overlap(target: Any, draft: Any, rho: Any) -> tuple[Any, Any]:
