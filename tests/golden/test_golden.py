@@ -1,0 +1,26 @@
+"""Every command prints and writes what it did: see golden.py."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from cases import CASES, SLOW
+from golden import differences, outputs
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - SLOW))
+def test_the_outputs_are_kept(name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert differences(name, outputs(CASES[name])) == []
+
+
+def test_a_lost_key_and_another_figure_are_noticed(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    found = outputs(CASES["kl-hand-json"])
+    changed = found["out"].replace('"rule"', '"role"', 1)
+    assert any("/rule is gone" in line for line in differences("kl-hand-json", found | {"out": changed}))
+    table = outputs(CASES["kl-hand"])
+    figure = table | {"out": table["out"].replace("0.2", "0.3", 1)}
+    assert len(differences("kl-hand", figure)) == 1
