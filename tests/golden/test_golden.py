@@ -22,5 +22,5 @@ def test_a_lost_key_and_another_figure_are_noticed(monkeypatch):
     changed = found["out"].replace('"rule"', '"role"', 1)
     assert any("/rule is gone" in line for line in differences("kl-hand-json", found | {"out": changed}))
     table = outputs(CASES["kl-hand"])
-    figure = table | {"out": table["out"].replace("0.2", "0.3", 1)}
+    figure = table | {"out": table["out"].replace("operational", "operative", 1)}
     assert len(differences("kl-hand", figure)) == 1
