@@ -22,8 +22,8 @@ from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import open_dump
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.batched_paths import path_sums, shaped_marginals
-from resispec_verify.kernels.ratio_order import ratio_order
-from resispec_verify.kernels.shaped_paths import shaped_marginal
+from resispec_verify.kernels.elementwise.ratio_order import ratio_order
+from resispec_verify.kernels.paths.shaped import shaped_marginal
 
 GAPS = {1: 0.0, 2: 1e-3, 3: 1e-3}  # by number of candidates
 MOST_PATHS = 5e8

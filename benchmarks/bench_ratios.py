@@ -15,14 +15,14 @@ from resispec_verify.cli import main as command
 from resispec_verify.distributions import Sampling
 from resispec_verify.evidence.enumeration import operational_marginals
 from resispec_verify.evidence.path_identity import draw_candidates, path_identity
-from resispec_verify.kernels.candidate_limits import without_replacement_limit
-from resispec_verify.kernels.divergences import distances
-from resispec_verify.kernels.layouts import best_layout
-from resispec_verify.kernels.path_plan import survey
-from resispec_verify.kernels.ratio_order import ratio_order
-from resispec_verify.kernels.sequential import levels, overlap
-from resispec_verify.kernels.shaped_paths import shaped_marginal
-from resispec_verify.kernels.transport import transport_limit
+from resispec_verify.kernels.elementwise.divergences import distances
+from resispec_verify.kernels.elementwise.ratio_order import ratio_order
+from resispec_verify.kernels.optimal.candidate_limits import without_replacement_limit
+from resispec_verify.kernels.optimal.layouts import best_layout
+from resispec_verify.kernels.optimal.sequential import levels, overlap
+from resispec_verify.kernels.optimal.transport import transport_limit
+from resispec_verify.kernels.paths.plan import survey
+from resispec_verify.kernels.paths.shaped import shaped_marginal
 from resispec_verify.rules import KSeq, OptimalSequential, ResiSpec, Sequoia, SpecInfer
 from resispec_verify.samplers import verify_optimal_joint, verify_optimal_sequential, verify_specinfer
 

@@ -29,9 +29,9 @@ from resispec_verify.errors import InputError
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.marginal import rounding_bound, summation_error
 from resispec_verify.kernels import gpu
+from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.gpu.replay import block_summation_error
-from resispec_verify.kernels.ratio_order import ratio_order
-from resispec_verify.kernels.shaped_paths import PathSum, shaped_marginal
+from resispec_verify.kernels.paths.shaped import PathSum, shaped_marginal
 from resispec_verify.rules import SpecInfer
 
 EPS = float(np.finfo(np.float64).eps)

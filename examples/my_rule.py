@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from resispec_verify import Rule, State
-from resispec_verify.kernels.residuals import standard_residual
+from resispec_verify.kernels.elementwise.residuals import standard_residual
 
 
 @dataclass(frozen=True)

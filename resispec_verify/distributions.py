@@ -18,7 +18,7 @@ from resispec_verify import inputs
 from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import SUM_TOLERANCE, real, whole
-from resispec_verify.kernels.probabilities import filter_logits, softmax, temper
+from resispec_verify.kernels.elementwise.probabilities import filter_logits, softmax, temper
 
 __all__ = ["Pair", "Sampling", "pair_from_logits", "pair_from_probabilities"]
 

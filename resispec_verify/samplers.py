@@ -17,10 +17,10 @@ from array_api_compat import array_namespace
 from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import arrays, laws, token_ids
-from resispec_verify.kernels.layouts import best_layout, places, race_law
-from resispec_verify.kernels.probabilities import at
-from resispec_verify.kernels.residuals import accept_ratio, standard_residual
-from resispec_verify.kernels.sequential import levels
+from resispec_verify.kernels.elementwise.probabilities import at
+from resispec_verify.kernels.elementwise.residuals import accept_ratio, standard_residual
+from resispec_verify.kernels.optimal.layouts import best_layout, places, race_law
+from resispec_verify.kernels.optimal.sequential import levels
 
 __all__ = ["Verified", "verify_optimal_joint", "verify_optimal_sequential", "verify_specinfer"]
 

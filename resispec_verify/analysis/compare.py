@@ -26,8 +26,8 @@ from resispec_verify.dumps import Axis, TargetDump, files_of, load_mapping, open
 from resispec_verify.dumps.looks import log_probabilities, probabilities, stored_precision
 from resispec_verify.dumps.rows import kept_of
 from resispec_verify.errors import InputError
-from resispec_verify.kernels.divergences import distances
-from resispec_verify.kernels.probabilities import softmax, temper
+from resispec_verify.kernels.elementwise.divergences import distances
+from resispec_verify.kernels.elementwise.probabilities import softmax, temper
 
 __all__ = ["COLUMNS", "Comparison", "compare_dumps", "read_target", "stored_precision"]
 

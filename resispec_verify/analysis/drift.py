@@ -31,9 +31,9 @@ from resispec_verify.distributions import Pair
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.enumeration import Budget, Expansion, in_threads, operational_marginals
 from resispec_verify.evidence.marginal import estimated_acceptance, summation_error
-from resispec_verify.kernels.divergences import distances
-from resispec_verify.kernels.ratio_order import ratio_order
-from resispec_verify.kernels.transport import limit_of_prefix
+from resispec_verify.kernels.elementwise.divergences import distances
+from resispec_verify.kernels.elementwise.ratio_order import ratio_order
+from resispec_verify.kernels.optimal.transport import limit_of_prefix
 from resispec_verify.rules import Iid, Proposal, Rule, State, TupleRule
 
 __all__ = [

@@ -13,7 +13,7 @@ from resispec_verify.analysis.marginals import double, label
 from resispec_verify.backends import to_numpy
 from resispec_verify.distributions import Pair
 from resispec_verify.evidence.enumeration import Budget, operational_marginals
-from resispec_verify.kernels.sequential import levels, overlap
+from resispec_verify.kernels.optimal.sequential import levels, overlap
 from resispec_verify.rules import Rule
 from resispec_verify.rules.proposals import Iid, Proposal
 

@@ -22,7 +22,7 @@ from resispec_verify.errors import InputError
 from resispec_verify.evidence.enumeration import Budget, operational_marginals
 from resispec_verify.evidence.marginal import Marginals, estimated_acceptance, tv_interval
 from resispec_verify.evidence.path_identity import draw_candidates, path_identity
-from resispec_verify.kernels.divergences import distances, divergence_bounds, printed_kl
+from resispec_verify.kernels.elementwise.divergences import distances, divergence_bounds, printed_kl
 from resispec_verify.rules import ResiSpec, Rule
 from resispec_verify.verdict import Verdict, judge_all, overall, resolution
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from resispec_verify.analysis.drift import check_sequential
 from resispec_verify.analysis.marginals import label
 from resispec_verify.errors import InputError
-from resispec_verify.kernels.divergences import total_variation
+from resispec_verify.kernels.elementwise.divergences import total_variation
 from resispec_verify.rules import Rule
 
 __all__ = ["Position", "look_at"]

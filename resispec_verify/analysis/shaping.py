@@ -9,9 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resispec_verify.errors import InputError
-from resispec_verify.kernels.l1_curve import Breakpoints, breakpoints, exact_acceptance, l1_at, l1_with_hole
-from resispec_verify.kernels.ratio_order import RatioOrder, ratio_order
-from resispec_verify.kernels.sequential import levels_of
+from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, ratio_order
+from resispec_verify.kernels.optimal.l1_curve import (
+    Breakpoints,
+    breakpoints,
+    exact_acceptance,
+    l1_at,
+    l1_with_hole,
+)
+from resispec_verify.kernels.optimal.sequential import levels_of
 
 __all__ = ["Exploration", "check_monotonicity", "explore_pair"]
 

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resispec_verify.distributions import Sampling
-from resispec_verify.kernels.inclusion import included_without_replacement
+from resispec_verify.kernels.optimal.inclusion import included_without_replacement
 from resispec_verify.rules import Greedy, Iid, Proposal, WithoutReplacement
 from resispec_verify.topology import Topology
 

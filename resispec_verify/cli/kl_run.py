@@ -259,7 +259,7 @@ def compile_kernels(evaluation: Evaluation) -> None:
 
     from resispec_verify.evidence.enumeration import operational_marginals
     from resispec_verify.kernels.jit import on_compilation
-    from resispec_verify.kernels.transport import transport_limit
+    from resispec_verify.kernels.optimal.transport import transport_limit
 
     with on_compilation(_announce):
         p, q = np.asarray([[0.25, 0.75]]), np.asarray([[0.5, 0.5]])

@@ -193,7 +193,7 @@ def _grown_by_hand(text: str, nodes: int, levels: int | None) -> dict[str, Any]:
 
 
 def _best_tree(acceptance: list[Any], nodes: int, levels: int | None) -> dict[str, Any]:
-    from resispec_verify.kernels.tree_growth import grow
+    from resispec_verify.kernels.optimal.tree_growth import grow
     from resispec_verify.topology import Topology
 
     parents, length = grow(acceptance, nodes, levels)

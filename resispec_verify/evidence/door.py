@@ -20,8 +20,8 @@ from resispec_verify.evidence import path_identity as identity
 from resispec_verify.evidence.enumeration import Budget
 from resispec_verify.evidence.marginal import Marginals
 from resispec_verify.inputs import MOST_CANDIDATES, laws, real, shown, token_ids, whole
-from resispec_verify.kernels import transport
-from resispec_verify.kernels.residuals import Proxy
+from resispec_verify.kernels.elementwise.residuals import Proxy
+from resispec_verify.kernels.optimal import transport
 from resispec_verify.rules import resispec
 from resispec_verify.rules.given import given_proposal, given_rule, is_ours
 from resispec_verify.rules.interface import Rule

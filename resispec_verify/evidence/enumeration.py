@@ -35,8 +35,8 @@ from resispec_verify.evidence.marginal import (
     underflow,
 )
 from resispec_verify.evidence.tuples import tuple_marginals
-from resispec_verify.kernels import compiled
-from resispec_verify.kernels.residuals import ALL
+from resispec_verify.kernels.elementwise import compiled
+from resispec_verify.kernels.elementwise.residuals import ALL
 from resispec_verify.rules.interface import Rule
 from resispec_verify.rules.proposals import Iid, Proposal
 from resispec_verify.rules.tuples import TupleRule

@@ -19,8 +19,8 @@ from resispec_verify.evidence.marginal import (
     summation_error,
     underflow,
 )
-from resispec_verify.kernels.last_round import last_roundings
-from resispec_verify.kernels.residuals import ALL
+from resispec_verify.kernels.elementwise.residuals import ALL
+from resispec_verify.kernels.paths.last_round import last_roundings
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import Iid, Proposal, WithoutReplacement
 

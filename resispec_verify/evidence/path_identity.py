@@ -19,8 +19,8 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.errors import InputError
-from resispec_verify.kernels import compiled
-from resispec_verify.kernels.residuals import normalize
+from resispec_verify.kernels.elementwise import compiled
+from resispec_verify.kernels.elementwise.residuals import normalize
 
 __all__ = ["draw_candidates", "path_identity"]
 

@@ -19,7 +19,7 @@ from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
 from resispec_verify.backends import add_at, to_numpy
-from resispec_verify.kernels.residuals import density_ratio
+from resispec_verify.kernels.elementwise.residuals import density_ratio
 
 __all__ = ["PathSums", "chunks", "path_sums", "room_for", "shaped_marginals"]
 

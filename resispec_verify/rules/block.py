@@ -18,8 +18,8 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
-from resispec_verify.kernels.probabilities import at
-from resispec_verify.kernels.residuals import normalize
+from resispec_verify.kernels.elementwise.probabilities import at
+from resispec_verify.kernels.elementwise.residuals import normalize
 from resispec_verify.rules.paths import PathRule
 
 __all__ = ["Block"]

@@ -25,8 +25,8 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from resispec_verify.errors import InputError
-from resispec_verify.kernels.probabilities import at, one_hot
-from resispec_verify.kernels.residuals import (
+from resispec_verify.kernels.elementwise.probabilities import at, one_hot
+from resispec_verify.kernels.elementwise.residuals import (
     accept_ratio,
     normalize,
     positive_part_condition,

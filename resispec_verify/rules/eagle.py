@@ -15,7 +15,7 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
-from resispec_verify.kernels.residuals import normalize
+from resispec_verify.kernels.elementwise.residuals import normalize
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import Greedy, strike_out
 

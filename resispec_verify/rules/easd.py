@@ -25,8 +25,12 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from resispec_verify.errors import InputError
-from resispec_verify.kernels.probabilities import at
-from resispec_verify.kernels.residuals import accept_ratio, positive_part_condition, standard_residual
+from resispec_verify.kernels.elementwise.probabilities import at
+from resispec_verify.kernels.elementwise.residuals import (
+    accept_ratio,
+    positive_part_condition,
+    standard_residual,
+)
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.required import require
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from resispec_verify.kernels.residuals import accept_ratio
-from resispec_verify.kernels.shaped_paths import PathSum
+from resispec_verify.kernels.elementwise.residuals import accept_ratio
+from resispec_verify.kernels.paths.shaped import PathSum
 from resispec_verify.rules.proposals import Iid, Proposal
 
 __all__ = ["Rule", "State"]

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-from resispec_verify.kernels.compiled import compilable
-from resispec_verify.kernels.jit import jit
-from resispec_verify.kernels.residuals import (
+from resispec_verify.kernels.elementwise.compiled import compilable
+from resispec_verify.kernels.elementwise.residuals import (
     accept_ratio,
     normalize,
     positive_part_condition,
     ratio_or_all,
 )
+from resispec_verify.kernels.jit import jit
 from resispec_verify.rules.interface import Rule, State
 
 __all__ = ["KSeq", "solve_rho"]

@@ -19,7 +19,7 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from resispec_verify.errors import InputError
-from resispec_verify.kernels.probabilities import at, one_hot
+from resispec_verify.kernels.elementwise.probabilities import at, one_hot
 from resispec_verify.rules.easd import entropy
 from resispec_verify.rules.paths import PathRule
 

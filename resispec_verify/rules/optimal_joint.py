@@ -21,8 +21,12 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
-from resispec_verify.kernels.layouts import Layout, best_layout, race_law, winning_shares
-from resispec_verify.kernels.residuals import accept_ratio, positive_part_condition, standard_residual
+from resispec_verify.kernels.elementwise.residuals import (
+    accept_ratio,
+    positive_part_condition,
+    standard_residual,
+)
+from resispec_verify.kernels.optimal.layouts import Layout, best_layout, race_law, winning_shares
 from resispec_verify.rules.interface import State
 from resispec_verify.rules.tuples import TupleRule
 

@@ -20,8 +20,8 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
-from resispec_verify.kernels.residuals import normalize, ratio_or_all, share_of
-from resispec_verify.kernels.sequential import levels
+from resispec_verify.kernels.elementwise.residuals import normalize, ratio_or_all, share_of
+from resispec_verify.kernels.optimal.sequential import levels
 from resispec_verify.rules.interface import Rule, State
 
 __all__ = ["OptimalSequential"]

@@ -20,8 +20,8 @@ from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
-from resispec_verify.kernels.residuals import normalize, ratio_or_all, share_of
-from resispec_verify.kernels.sibling_values import accepted_masses, checked_values
+from resispec_verify.kernels.elementwise.residuals import normalize, ratio_or_all, share_of
+from resispec_verify.kernels.optimal.sibling_values import accepted_masses, checked_values
 from resispec_verify.rules.interface import Rule, State
 
 __all__ = ["OptimalSiblings"]

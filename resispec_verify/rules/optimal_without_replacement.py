@@ -19,14 +19,14 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
-from resispec_verify.kernels.residuals import (
+from resispec_verify.kernels.elementwise.residuals import (
     normalize,
     positive_part_condition,
     ratio_or_all,
     share_of,
 )
-from resispec_verify.kernels.shaped_paths import PathSum
-from resispec_verify.kernels.two_distinct import TwoDistinct, two_distinct
+from resispec_verify.kernels.optimal.two_distinct import TwoDistinct, two_distinct
+from resispec_verify.kernels.paths.shaped import PathSum
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import WithoutReplacement
 

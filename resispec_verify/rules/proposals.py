@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 from array_api_compat import array_namespace
 
-from resispec_verify.kernels.candidate_limits import pairs_limit, without_replacement_limit
-from resispec_verify.kernels.probabilities import one_hot
-from resispec_verify.kernels.transport import transport_limit
+from resispec_verify.kernels.elementwise.probabilities import one_hot
+from resispec_verify.kernels.optimal.candidate_limits import pairs_limit, without_replacement_limit
+from resispec_verify.kernels.optimal.transport import transport_limit
 
 __all__ = ["Greedy", "Iid", "Pairs", "Proposal", "WithoutReplacement", "strike_out"]
 

@@ -19,10 +19,14 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
-from resispec_verify.kernels.ratio_order import ratio_order
-from resispec_verify.kernels.residuals import normalize, positive_part_condition, standard_residual
-from resispec_verify.kernels.sequoia_paths import distinct_marginal
-from resispec_verify.kernels.shaped_paths import PathSum
+from resispec_verify.kernels.elementwise.ratio_order import ratio_order
+from resispec_verify.kernels.elementwise.residuals import (
+    normalize,
+    positive_part_condition,
+    standard_residual,
+)
+from resispec_verify.kernels.paths.distinct import distinct_marginal
+from resispec_verify.kernels.paths.shaped import PathSum
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import WithoutReplacement, strike_out
 

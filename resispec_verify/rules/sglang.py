@@ -24,8 +24,8 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from resispec_verify.errors import InputError
-from resispec_verify.kernels.probabilities import one_hot
-from resispec_verify.kernels.residuals import normalize, share_of
+from resispec_verify.kernels.elementwise.probabilities import one_hot
+from resispec_verify.kernels.elementwise.residuals import normalize, share_of
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import Greedy
 

@@ -27,8 +27,8 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
-from resispec_verify.kernels.probabilities import at, one_hot
-from resispec_verify.kernels.residuals import normalize, ratio_or_all
+from resispec_verify.kernels.elementwise.probabilities import at, one_hot
+from resispec_verify.kernels.elementwise.residuals import normalize, ratio_or_all
 from resispec_verify.rules.interface import State
 from resispec_verify.rules.proposals import Pairs
 from resispec_verify.rules.tuples import TupleRule

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from resispec_verify.kernels.residuals import positive_part_condition, standard_residual
+from resispec_verify.kernels.elementwise.residuals import positive_part_condition, standard_residual
 from resispec_verify.rules.interface import Rule, State
 
 __all__ = ["SpecInfer"]

@@ -18,10 +18,14 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-from resispec_verify.kernels.probabilities import one_hot
-from resispec_verify.kernels.residuals import accept_ratio, positive_part_condition, standard_residual
-from resispec_verify.kernels.shaped_paths import PathSum
-from resispec_verify.kernels.skipped_draws import rejected_by_draws
+from resispec_verify.kernels.elementwise.probabilities import one_hot
+from resispec_verify.kernels.elementwise.residuals import (
+    accept_ratio,
+    positive_part_condition,
+    standard_residual,
+)
+from resispec_verify.kernels.paths.shaped import PathSum
+from resispec_verify.kernels.paths.skipped_draws import rejected_by_draws
 from resispec_verify.rules.interface import Rule, State
 
 __all__ = ["SpecInferSkipDuplicates"]

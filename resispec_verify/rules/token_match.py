@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.kernels.shaped_paths import PathSum
+from resispec_verify.kernels.paths.shaped import PathSum
 from resispec_verify.rules.eagle import Eagle
 from resispec_verify.rules.interface import Rule, State
 

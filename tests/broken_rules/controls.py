@@ -7,8 +7,8 @@ from typing import Any
 from array_api_compat import array_namespace
 from faults import DraftNotRenormalised
 
-from resispec_verify.kernels.probabilities import one_hot
-from resispec_verify.kernels.residuals import normalize
+from resispec_verify.kernels.elementwise.probabilities import one_hot
+from resispec_verify.kernels.elementwise.residuals import normalize
 from resispec_verify.rules import Greedy, Rule, State
 
 

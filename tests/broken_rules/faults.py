@@ -10,8 +10,8 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
-from resispec_verify.kernels.probabilities import one_hot
-from resispec_verify.kernels.residuals import accept_ratio, normalize, standard_residual
+from resispec_verify.kernels.elementwise.probabilities import one_hot
+from resispec_verify.kernels.elementwise.residuals import accept_ratio, normalize, standard_residual
 from resispec_verify.rules import Greedy, Rule, State, WithoutReplacement
 
 

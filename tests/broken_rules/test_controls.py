@@ -17,7 +17,7 @@ from resispec_verify.distributions import Pair
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.enumeration import Budget
 from resispec_verify.evidence.marginal import tv_interval
-from resispec_verify.kernels.transport import transport_limit
+from resispec_verify.kernels.optimal.transport import transport_limit
 from resispec_verify.oracle import (
     Transcription,
     accept_ratio,

@@ -17,7 +17,7 @@ HEADER = """
 from dataclasses import dataclass, replace
 import numpy as np
 from resispec_verify import Rule, State
-from resispec_verify.kernels.residuals import standard_residual
+from resispec_verify.kernels.elementwise.residuals import standard_residual
 
 class Mine(Rule):
     name, claims_exact, source, depends_on = "mine", True, "a test", "nothing"

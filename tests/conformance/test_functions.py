@@ -32,8 +32,7 @@ from resispec_verify.evidence.marginal import (
     underflow,
 )
 from resispec_verify.kernels.batched_paths import path_sums, shaped_marginals
-from resispec_verify.kernels.candidate_limits import pairs_limit, without_replacement_limit
-from resispec_verify.kernels.divergences import (
+from resispec_verify.kernels.elementwise.divergences import (
     distances,
     divergence_bounds,
     kl_terms,
@@ -42,8 +41,8 @@ from resispec_verify.kernels.divergences import (
     printed_kl,
     total_variation,
 )
-from resispec_verify.kernels.probabilities import at, filter_logits, one_hot, softmax, temper
-from resispec_verify.kernels.residuals import (
+from resispec_verify.kernels.elementwise.probabilities import at, filter_logits, one_hot, softmax, temper
+from resispec_verify.kernels.elementwise.residuals import (
     accept_ratio,
     density_ratio,
     normalize,
@@ -53,8 +52,9 @@ from resispec_verify.kernels.residuals import (
     share_of,
     standard_residual,
 )
-from resispec_verify.kernels.sequential import levels, levels_by_reductions, overlap
-from resispec_verify.kernels.transport import transport_limit
+from resispec_verify.kernels.optimal.candidate_limits import pairs_limit, without_replacement_limit
+from resispec_verify.kernels.optimal.sequential import levels, levels_by_reductions, overlap
+from resispec_verify.kernels.optimal.transport import transport_limit
 from resispec_verify.rules import ResiSpec, SpecInfer
 from resispec_verify.samplers import verify_optimal_joint, verify_optimal_sequential, verify_specinfer
 

@@ -17,9 +17,9 @@ from resispec_verify.analysis.marginals import Clock, Evaluation, Row, evaluate,
 from resispec_verify.backends import get_backend
 from resispec_verify.distributions import Pair
 from resispec_verify.evidence.paths import path_marginal
-from resispec_verify.kernels.layouts import best_layout
-from resispec_verify.kernels.sibling_values import accepted_masses
-from resispec_verify.kernels.two_distinct import two_distinct
+from resispec_verify.kernels.optimal.layouts import best_layout
+from resispec_verify.kernels.optimal.sibling_values import accepted_masses
+from resispec_verify.kernels.optimal.two_distinct import two_distinct
 from resispec_verify.oracle import (
     block_law,
     complete,

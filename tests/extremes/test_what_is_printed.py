@@ -11,8 +11,8 @@ from extreme_pairs import exact, extreme_pair
 
 from resispec_verify.cli import main
 from resispec_verify.distributions import Sampling
-from resispec_verify.kernels.candidate_limits import pairs_limit, without_replacement_limit
-from resispec_verify.kernels.transport import transport_limit
+from resispec_verify.kernels.optimal.candidate_limits import pairs_limit, without_replacement_limit
+from resispec_verify.kernels.optimal.transport import transport_limit
 from resispec_verify.oracle import limit_by_prefixes, limit_pairs, limit_without_replacement
 
 INF = float("inf")

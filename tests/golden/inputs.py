@@ -15,7 +15,7 @@ OWN_RULE = '''"""A rule of one's own."""
 from dataclasses import dataclass
 
 from resispec_verify import Rule, State
-from resispec_verify.kernels.residuals import standard_residual
+from resispec_verify.kernels.elementwise.residuals import standard_residual
 
 
 @dataclass(frozen=True)

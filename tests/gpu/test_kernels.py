@@ -30,6 +30,7 @@ from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.marginal import rounding_bound, summation_error
 from resispec_verify.kernels import batched_paths
 from resispec_verify.kernels.batched_paths import PathSums, chunks
+from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.gpu import (
     SOURCE,
     CupyDevice,
@@ -38,8 +39,7 @@ from resispec_verify.kernels.gpu import (
     specinfer_rounds,
 )
 from resispec_verify.kernels.gpu.replay import block_summation_error
-from resispec_verify.kernels.ratio_order import ratio_order
-from resispec_verify.kernels.shaped_paths import shaped_marginal
+from resispec_verify.kernels.paths.shaped import shaped_marginal
 from resispec_verify.rules import SpecInfer
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "smollm2-skip6-N8-fp16.pt"

@@ -26,7 +26,7 @@ from strategies import (
 from resispec_verify.evidence import expansion, operational_marginals
 from resispec_verify.evidence.enumeration import Budget
 from resispec_verify.evidence.marginal import estimated_acceptance, tv_interval
-from resispec_verify.kernels.divergences import divergence_bounds
+from resispec_verify.kernels.elementwise.divergences import divergence_bounds
 from resispec_verify.oracle import marginal, total_variation
 from resispec_verify.rules import ResiSpec
 from resispec_verify.verdict import Verdict, judge

@@ -25,8 +25,8 @@ from strategies import (
 
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.marginal import tv_interval
-from resispec_verify.kernels.residuals import standard_residual
-from resispec_verify.kernels.transport import transport_limit
+from resispec_verify.kernels.elementwise.residuals import standard_residual
+from resispec_verify.kernels.optimal.transport import transport_limit
 from resispec_verify.oracle import (
     enumerate_rule,
     limit_by_program,

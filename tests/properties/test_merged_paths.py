@@ -13,10 +13,10 @@ from test_wide import KINDS, pair_of
 
 from resispec_verify.evidence.marginal import rounding_bound
 from resispec_verify.kernels import path_grids, path_plan, shaped_paths
-from resispec_verify.kernels.path_grids import HOLE, OCTAVES, SHARE, T_SUM, W_SUM, build_grids
-from resispec_verify.kernels.path_plan import Plan, no_grids
-from resispec_verify.kernels.ratio_order import ratio_order
-from resispec_verify.kernels.shaped_paths import PathSum, run_plan, shape_of, shaped_marginal
+from resispec_verify.kernels.elementwise.ratio_order import ratio_order
+from resispec_verify.kernels.paths.grids import HOLE, OCTAVES, SHARE, T_SUM, W_SUM, build_grids
+from resispec_verify.kernels.paths.plan import Plan, no_grids
+from resispec_verify.kernels.paths.shaped import PathSum, run_plan, shape_of, shaped_marginal
 from resispec_verify.oracle import marginal
 
 INF = float("inf")

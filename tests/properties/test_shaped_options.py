@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from strategies import NAMES, OPTIONS, Enumerated, General, distance, everything, pairs
 from test_wide import EXTREME, KINDS, compare, pair_of
 
-from resispec_verify.kernels.ratio_order import ratio_order
-from resispec_verify.kernels.water_level import level_of, levels_of
+from resispec_verify.kernels.elementwise.ratio_order import ratio_order
+from resispec_verify.kernels.elementwise.water_level import level_of, levels_of
 from resispec_verify.oracle import marginal
 from resispec_verify.rules import ResiSpec, SequoiaResiSpec
 

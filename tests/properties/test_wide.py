@@ -13,8 +13,8 @@ from strategies import EPS, EVERYTHING, OPTIONS, Enumerated, General
 
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.marginal import tv_interval
-from resispec_verify.kernels.ratio_order import TIE, rank_below, ratio_order
-from resispec_verify.kernels.transport import transport_limit
+from resispec_verify.kernels.elementwise.ratio_order import TIE, rank_below, ratio_order
+from resispec_verify.kernels.optimal.transport import transport_limit
 from resispec_verify.rules import ResiSpec, SpecInfer
 from resispec_verify.verdict import Verdict, judge
 

@@ -15,7 +15,7 @@ from resispec_verify.cli import main
 from resispec_verify.distributions import Pair
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.enumeration import Budget
-from resispec_verify.kernels.candidate_limits import without_replacement_limit
+from resispec_verify.kernels.optimal.candidate_limits import without_replacement_limit
 from resispec_verify.oracle import limit_without_replacement, marginal
 from resispec_verify.rules import OptimalSiblings, Rule, make_rule
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from resispec_verify.analysis.shaping import check_monotonicity, explore_pair
 from resispec_verify.cli import main
 from resispec_verify.evidence import operational_marginals
-from resispec_verify.kernels.l1_curve import breakpoints, exact_acceptance, l1_at, l1_with_hole
-from resispec_verify.kernels.ratio_order import ratio_order
+from resispec_verify.kernels.elementwise.ratio_order import ratio_order
+from resispec_verify.kernels.optimal.l1_curve import breakpoints, exact_acceptance, l1_at, l1_with_hole
 from resispec_verify.oracle import least_distance
 from resispec_verify.plots.shaping import plot_exploration
 from resispec_verify.rules import OptimalSequential, SpecInfer
@@ -93,7 +93,7 @@ def test_the_counterexample_to_strictness():
 
 def test_a_curve_that_falls_would_be_seen(monkeypatch):
     """The twin that must fail: the sign turned round."""
-    right, module = l1_at, "resispec_verify.kernels.l1_curve.l1_at"
+    right, module = l1_at, "resispec_verify.kernels.optimal.l1_curve.l1_at"
     monkeypatch.setattr(module, lambda order, Z: -right(order, Z))
     assert not check_monotonicity(np.array([0.3, 0.4, 0.3]), np.array([0.6, 0.3, 0.1]))["monotone"]
 

@@ -10,9 +10,9 @@ import pytest
 
 from resispec_verify.evidence.marginal import summation_error
 from resispec_verify.evidence.path_identity import draw_candidates, path_identity
-from resispec_verify.kernels import compiled
-from resispec_verify.kernels.divergences import distances, kullback_leibler, total_variation
-from resispec_verify.kernels.residuals import accept_ratio, standard_residual
+from resispec_verify.kernels.elementwise import compiled
+from resispec_verify.kernels.elementwise.divergences import distances, kullback_leibler, total_variation
+from resispec_verify.kernels.elementwise.residuals import accept_ratio, standard_residual
 from resispec_verify.rules import ResiSpec, SpecInfer
 
 SIZES = [1, 2, 127, 128, 129, 1000]  # around the loops' block of 128

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resispec_verify.evidence.marginal import Marginals, summation_error, tv_interval
-from resispec_verify.kernels.divergences import (
+from resispec_verify.kernels.elementwise.divergences import (
     distances,
     divergence_bounds,
     kl_terms,
@@ -19,7 +19,7 @@ from resispec_verify.kernels.divergences import (
     placed_excess,
     total_variation,
 )
-from resispec_verify.kernels.transport import transport_limit
+from resispec_verify.kernels.optimal.transport import transport_limit
 
 EPS = float(np.finfo(np.float64).eps)
 FOUR_DIGITS = 0.5e-4  # half a unit of the last digit that a report gives

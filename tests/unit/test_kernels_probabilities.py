@@ -10,8 +10,8 @@ import pytest
 from resispec_verify.distributions import Sampling
 from resispec_verify.errors import InputError
 from resispec_verify.evidence import draw_candidates
-from resispec_verify.kernels.divergences import kullback_leibler
-from resispec_verify.kernels.probabilities import filter_logits, one_hot, softmax, temper
+from resispec_verify.kernels.elementwise.divergences import kullback_leibler
+from resispec_verify.kernels.elementwise.probabilities import filter_logits, one_hot, softmax, temper
 
 EPS = float(np.finfo(np.float64).eps)
 INF = math.inf

@@ -10,7 +10,7 @@ import pytest
 
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.marginal import summation_error
-from resispec_verify.kernels.residuals import accept_ratio, normalize, proxy, standard_residual
+from resispec_verify.kernels.elementwise.residuals import accept_ratio, normalize, proxy, standard_residual
 from resispec_verify.rules import RULES, ResiSpec, SpecInfer, Speculative, State, get_proxy, make_rule
 
 EPS = float(np.finfo(np.float64).eps)

@@ -15,8 +15,8 @@ from resispec_verify.cli.limits import _print
 from resispec_verify.cli.output import table_console
 from resispec_verify.distributions import Pair
 from resispec_verify.evidence.enumeration import Budget, operational_marginals
-from resispec_verify.kernels.candidate_limits import pairs_limit, without_replacement_limit
-from resispec_verify.kernels.sequential import levels, overlap
+from resispec_verify.kernels.optimal.candidate_limits import pairs_limit, without_replacement_limit
+from resispec_verify.kernels.optimal.sequential import levels, overlap
 from resispec_verify.oracle import limit_pairs, limit_without_replacement, marginal, sequential_limit
 from resispec_verify.rules import RULES, Iid, Rule, State, make_rule
 

@@ -12,9 +12,9 @@ from scipy import stats
 
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.marginal import tv_interval
-from resispec_verify.kernels.layouts import Layout, best_layout, places, race_law, winning_shares
-from resispec_verify.kernels.residuals import accept_ratio, standard_residual
-from resispec_verify.kernels.transport import transport_limit
+from resispec_verify.kernels.elementwise.residuals import accept_ratio, standard_residual
+from resispec_verify.kernels.optimal.layouts import Layout, best_layout, places, race_law, winning_shares
+from resispec_verify.kernels.optimal.transport import transport_limit
 from resispec_verify.oracle.engine import enumerate_joint, independent
 from resispec_verify.oracle.joint import optimal_joint
 from resispec_verify.oracle.limits import limit_by_program, limit_by_subsets

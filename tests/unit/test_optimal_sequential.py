@@ -12,8 +12,8 @@ from scipy import stats
 
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.marginal import tv_interval
-from resispec_verify.kernels.sequential import levels, levels_by_reductions, overlap
-from resispec_verify.kernels.transport import transport_limit
+from resispec_verify.kernels.optimal.sequential import levels, levels_by_reductions, overlap
+from resispec_verify.kernels.optimal.transport import transport_limit
 from resispec_verify.rules import SpecInfer
 from resispec_verify.rules.optimal_sequential import OptimalSequential
 from resispec_verify.samplers import verify_optimal_sequential, verify_specinfer

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from resispec_verify.errors import InputError
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.marginal import tv_interval
-from resispec_verify.kernels.sequential import levels, overlap
-from resispec_verify.kernels.sibling_values import accepted_masses
+from resispec_verify.kernels.optimal.sequential import levels, overlap
+from resispec_verify.kernels.optimal.sibling_values import accepted_masses
 from resispec_verify.oracle import marginal
 from resispec_verify.oracle.distinct import sequential_optimum_by_histories
 from resispec_verify.oracle.siblings import masses_by_program

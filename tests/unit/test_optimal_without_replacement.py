@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.enumeration import Budget
 from resispec_verify.evidence.marginal import tv_interval
-from resispec_verify.kernels.candidate_limits import without_replacement_limit
-from resispec_verify.kernels.two_distinct import after_first, two_distinct
+from resispec_verify.kernels.optimal.candidate_limits import without_replacement_limit
+from resispec_verify.kernels.optimal.two_distinct import after_first, two_distinct
 from resispec_verify.oracle import marginal
 from resispec_verify.oracle.distinct import best_first, sequential_optimum_by_histories
 from resispec_verify.oracle.limits import sequential_limit_by_program

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from resispec_verify.errors import InputError
-from resispec_verify.kernels.tree_growth import grow
+from resispec_verify.kernels.optimal.tree_growth import grow
 from resispec_verify.topology import MOST_NODES, Topology
 
 

@@ -10,7 +10,7 @@ import pytest
 from resispec_verify.analysis.trees import add_trees, flat_acceptance, how_drawn
 from resispec_verify.dumps.tree import tree_from_mapping
 from resispec_verify.errors import InputError
-from resispec_verify.kernels.inclusion import included_without_replacement
+from resispec_verify.kernels.optimal.inclusion import included_without_replacement
 from resispec_verify.oracle import PROPOSALS, block_law, limit_by_program, limit_without_replacement, marginal
 from resispec_verify.rules import RULES, make_rule
 from resispec_verify.topology import Topology

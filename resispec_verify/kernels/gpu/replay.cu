@@ -141,7 +141,7 @@ KERNEL specinfer_rounds(const double* target, const double* draft, double* place
 
 // ResiSpec's rejection paths ----------------------------------------------------------------------------------
 //
-// See kernels/shaped_paths.py for the recursion. All arrays are in ascending order of p/q ("rank order").
+// See kernels/paths/shaped.py for the recursion. All arrays are in ascending order of p/q ("rank order").
 
 // Inputs and sums of one row, as they lie in the arrays that the host passes.
 struct Row {

@@ -21,8 +21,8 @@ from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
 from resispec_verify.kernels import batched_paths
 from resispec_verify.kernels.batched_paths import PathSums, chunks, room_for
+from resispec_verify.kernels.elementwise.residuals import density_ratio
 from resispec_verify.kernels.gpu.device import Device
-from resispec_verify.kernels.residuals import density_ratio
 
 __all__ = [
     "MOST_CANDIDATES",

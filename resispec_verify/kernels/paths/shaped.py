@@ -38,9 +38,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, rank_of
+from resispec_verify.kernels.elementwise.water_level import Levels, level_of, levels_of
 from resispec_verify.kernels.jit import jit
-from resispec_verify.kernels.last_round import collect, last_round, last_roundings
-from resispec_verify.kernels.path_grids import (
+from resispec_verify.kernels.paths.grids import (
     HOLE,
     NEXT,
     SHARE,
@@ -53,9 +54,8 @@ from resispec_verify.kernels.path_grids import (
     place_chunk,
     remembered,
 )
-from resispec_verify.kernels.path_plan import Plan, learn, make_plan, no_grids, survey
-from resispec_verify.kernels.ratio_order import RatioOrder, rank_of
-from resispec_verify.kernels.water_level import Levels, level_of, levels_of
+from resispec_verify.kernels.paths.last_round import collect, last_round, last_roundings
+from resispec_verify.kernels.paths.plan import Plan, learn, make_plan, no_grids, survey
 
 __all__ = ["PathSum", "Shape", "run_plan", "shape_of", "shaped_marginal", "single_round"]
 

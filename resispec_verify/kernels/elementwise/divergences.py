@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 
-from resispec_verify.kernels import compiled
+from resispec_verify.kernels.elementwise import compiled
 
 __all__ = [
     "Bounds",

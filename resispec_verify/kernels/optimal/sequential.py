@@ -21,8 +21,8 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 from numpy.typing import NDArray
 
+from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, rank_below, ratio_order
 from resispec_verify.kernels.jit import jit
-from resispec_verify.kernels.ratio_order import RatioOrder, rank_below, ratio_order
 
 __all__ = ["levels", "levels_by_reductions", "levels_of", "overlap"]
 

@@ -49,9 +49,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, rank_below
 from resispec_verify.kernels.jit import jit
-from resispec_verify.kernels.ratio_order import RatioOrder, rank_below
-from resispec_verify.kernels.shaped_paths import PathSum
+from resispec_verify.kernels.paths.shaped import PathSum
 
 __all__ = ["distinct_marginal"]
 

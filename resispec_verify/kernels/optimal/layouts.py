@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.jit import jit
-from resispec_verify.kernels.ratio_order import ratio_order
 
 __all__ = ["Layout", "best_layout", "places", "race_law", "winning_shares"]
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 
-from resispec_verify.kernels import compiled
-from resispec_verify.kernels.probabilities import at
-from resispec_verify.kernels.water_level import reach
+from resispec_verify.kernels.elementwise import compiled
+from resispec_verify.kernels.elementwise.probabilities import at
+from resispec_verify.kernels.elementwise.water_level import reach
 
 __all__ = [
     "ALL",

@@ -50,9 +50,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, float_bits, rank_of
+from resispec_verify.kernels.elementwise.water_level import level_of
 from resispec_verify.kernels.jit import jit
-from resispec_verify.kernels.ratio_order import RatioOrder, float_bits, rank_of
-from resispec_verify.kernels.water_level import level_of
 
 __all__ = [
     "MOST_BITS",

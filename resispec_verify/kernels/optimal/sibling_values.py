@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resispec_verify.errors import InputError
-from resispec_verify.kernels.ratio_order import RatioOrder, ratio_order
+from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, ratio_order
 
 __all__ = ["MOST_SIBLINGS", "accepted_masses", "checked_values"]
 

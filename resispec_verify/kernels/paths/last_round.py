@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, rank_of
+from resispec_verify.kernels.elementwise.residuals import ALL
+from resispec_verify.kernels.elementwise.water_level import FAINT_SCALE, Levels, levels_of, sum_without
 from resispec_verify.kernels.jit import jit
-from resispec_verify.kernels.ratio_order import RatioOrder, rank_of
-from resispec_verify.kernels.residuals import ALL
-from resispec_verify.kernels.water_level import FAINT_SCALE, Levels, levels_of, sum_without
 
 __all__ = ["LastRound", "collect", "last_round", "last_roundings"]
 

@@ -12,8 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, rank_of
+from resispec_verify.kernels.elementwise.water_level import Levels
 from resispec_verify.kernels.jit import jit
-from resispec_verify.kernels.path_grids import (
+from resispec_verify.kernels.paths.grids import (
     MOST_BITS,
     OCTAVES,
     Grids,
@@ -22,8 +24,6 @@ from resispec_verify.kernels.path_grids import (
     octave_of,
     remembered,
 )
-from resispec_verify.kernels.ratio_order import RatioOrder, rank_of
-from resispec_verify.kernels.water_level import Levels
 
 __all__ = ["Plan", "Survey", "learn", "make_plan", "no_grids", "survey"]
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, bucket_table, rank_of
 from resispec_verify.kernels.jit import jit
-from resispec_verify.kernels.ratio_order import RatioOrder, bucket_table, rank_of
 
 __all__ = ["FAINT_SCALE", "HIGHEST", "Levels", "level_of", "levels_of", "reach", "sum_without"]
 

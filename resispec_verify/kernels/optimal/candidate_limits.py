@@ -15,8 +15,8 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from resispec_verify.backends import to_numpy
+from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.jit import jit
-from resispec_verify.kernels.ratio_order import ratio_order
 
 __all__ = ["NODES", "WEIGHTS", "pairs_limit", "without_replacement_limit"]
 

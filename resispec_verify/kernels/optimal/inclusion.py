@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from resispec_verify.kernels.candidate_limits import NODES, WEIGHTS
+from resispec_verify.kernels.optimal.candidate_limits import NODES, WEIGHTS
 
 __all__ = ["OWN_CLOCKS", "included_without_replacement"]
 

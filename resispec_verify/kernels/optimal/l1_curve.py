@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resispec_verify.kernels.ratio_order import TIE, RatioOrder
+from resispec_verify.kernels.elementwise.ratio_order import TIE, RatioOrder
 
 __all__ = ["Breakpoints", "breakpoints", "exact_acceptance", "l1_at", "l1_with_hole"]
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
+from resispec_verify.kernels.elementwise.ratio_order import ratio_order
+from resispec_verify.kernels.elementwise.residuals import density_ratio
 from resispec_verify.kernels.jit import jit
-from resispec_verify.kernels.ratio_order import ratio_order
-from resispec_verify.kernels.residuals import density_ratio
 
 __all__ = ["limit_of_prefix", "transport_limit"]
 
