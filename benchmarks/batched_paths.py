@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from resispec_verify.backends import get_backend
+from resispec_verify.device.batched_paths import path_sums, shaped_marginals
 from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import open_dump
 from resispec_verify.errors import InputError
-from resispec_verify.kernels.batched_paths import path_sums, shaped_marginals
 from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.paths.shaped import shaped_marginal
 

@@ -20,17 +20,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resispec_verify.analysis.gpu_replay import replay_dump
+from resispec_verify import device as gpu
 from resispec_verify.backends import to_numpy
+from resispec_verify.device.host import block_summation_error
+from resispec_verify.device.replay_dump import replay_dump
 from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import FlatDump, open_dump
 from resispec_verify.dumps.rows import rows_of
 from resispec_verify.errors import InputError
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.marginal import rounding_bound, summation_error
-from resispec_verify.kernels import gpu
 from resispec_verify.kernels.elementwise.ratio_order import ratio_order
-from resispec_verify.kernels.gpu.replay import block_summation_error
 from resispec_verify.kernels.paths.shaped import PathSum, shaped_marginal
 from resispec_verify.rules import SpecInfer
 

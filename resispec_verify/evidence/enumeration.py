@@ -23,8 +23,8 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
+from resispec_verify.device.marginals import device_marginals
 from resispec_verify.errors import InputError
-from resispec_verify.evidence.device_paths import device_marginals
 from resispec_verify.evidence.expansion import Budget, Expansion, eps_of, fair_draws
 from resispec_verify.evidence.marginal import (
     Marginals,

@@ -12,11 +12,11 @@ import pytest
 from libraries import assert_close, check_like, to_numpy
 
 from resispec_verify.backends import add_at, on_cpu
-from resispec_verify.evidence import device_paths
+from resispec_verify.device import batched_paths
+from resispec_verify.device import marginals as device_paths
+from resispec_verify.device.batched_paths import path_sums
 from resispec_verify.evidence.enumeration import Budget, operational_marginals
 from resispec_verify.evidence.marginal import tv_interval
-from resispec_verify.kernels import batched_paths
-from resispec_verify.kernels.batched_paths import path_sums
 from resispec_verify.rules import ResiSpec, SpecInfer
 
 EVERYTHING = Budget(gap=0.0, most_paths=math.inf, until_decided=False)

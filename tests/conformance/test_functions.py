@@ -21,6 +21,7 @@ from libraries import VOCAB, Unchanged, assert_close, check_like, eps, logits, p
 
 import resispec_verify.evidence
 import resispec_verify.kernels
+from resispec_verify.device.batched_paths import path_sums, shaped_marginals
 from resispec_verify.distributions import Sampling, pair_from_logits
 from resispec_verify.evidence.given_candidates import outcome_given_candidates
 from resispec_verify.evidence.marginal import (
@@ -31,7 +32,6 @@ from resispec_verify.evidence.marginal import (
     tv_interval,
     underflow,
 )
-from resispec_verify.kernels.batched_paths import path_sums, shaped_marginals
 from resispec_verify.kernels.elementwise.divergences import (
     distances,
     divergence_bounds,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from resispec_verify.kernels.gpu import SOURCE
+from resispec_verify.device import SOURCE
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 # As the GPU build: no product and sum in one rounding.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from emulator import EmulatedDevice
 
-from resispec_verify.kernels.gpu import OPTIONS, SOURCE, CupyDevice
+from resispec_verify.device import OPTIONS, SOURCE, CupyDevice
 
 
 class Event:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from emulator import EmulatedDevice, build
 
-from resispec_verify.kernels.gpu import SOURCE
+from resispec_verify.device import SOURCE
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples" / "smollm2-skip6-N8-fp16.pt")

@@ -16,10 +16,10 @@ from resispec_verify.analysis.marginals import Clock, Evaluation
 from resispec_verify.analysis.over_dumps import Reading, evaluate_dump
 from resispec_verify.backends import get_backend
 from resispec_verify.cli import kl_run, main
+from resispec_verify.device import batched_paths
+from resispec_verify.device import marginals as device_paths
 from resispec_verify.dumps.flat import flat_from_mapping
-from resispec_verify.evidence import device_paths
 from resispec_verify.evidence.enumeration import Budget
-from resispec_verify.kernels import batched_paths
 from resispec_verify.rules import ResiSpec, SpecInfer
 
 POSITIONS, VOCAB = 4, 30

@@ -8,7 +8,7 @@ from importlib import metadata
 
 import pytest
 
-from resispec_verify.kernels.gpu import OPTIONS, SOURCE
+from resispec_verify.device import OPTIONS, SOURCE
 
 PACKAGE = "nvidia-cuda-nvrtc-cu12"
 KERNELS = {

@@ -7,9 +7,9 @@ import pytest
 from emulator import EmulatedDevice, build
 from fake_cupy import install
 
-from resispec_verify.analysis.gpu_replay import replay_dump
+from resispec_verify.device import CupyDevice
+from resispec_verify.device.replay_dump import replay_dump
 from resispec_verify.dumps.flat import flat_from_mapping
-from resispec_verify.kernels.gpu import CupyDevice
 
 
 @pytest.fixture

@@ -23,22 +23,22 @@ import pytest
 from emulator import EmulatedDevice, build
 
 from resispec_verify import oracle
+from resispec_verify.device import (
+    SOURCE,
+    CupyDevice,
+    batched_paths,
+    path_sums,
+    softmax,
+    specinfer_rounds,
+)
+from resispec_verify.device.batched_paths import PathSums, chunks
+from resispec_verify.device.host import block_summation_error
 from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import open_dump
 from resispec_verify.errors import InputError
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.marginal import rounding_bound, summation_error
-from resispec_verify.kernels import batched_paths
-from resispec_verify.kernels.batched_paths import PathSums, chunks
 from resispec_verify.kernels.elementwise.ratio_order import ratio_order
-from resispec_verify.kernels.gpu import (
-    SOURCE,
-    CupyDevice,
-    path_sums,
-    softmax,
-    specinfer_rounds,
-)
-from resispec_verify.kernels.gpu.replay import block_summation_error
 from resispec_verify.kernels.paths.shaped import shaped_marginal
 from resispec_verify.rules import SpecInfer
 

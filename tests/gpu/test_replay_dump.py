@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from emulator import EmulatedDevice, build
 
-from resispec_verify.analysis.gpu_replay import replay_dump
+from resispec_verify.device.replay_dump import replay_dump
 from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import open_dump
 from resispec_verify.dumps.flat import flat_from_mapping

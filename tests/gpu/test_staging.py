@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from resispec_verify.kernels.gpu import staging
-from resispec_verify.kernels.gpu.staging import staged
+from resispec_verify.device import staging
+from resispec_verify.device.staging import staged
 
 
 class Simulator:

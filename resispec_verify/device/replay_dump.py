@@ -12,10 +12,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from resispec_verify.backends import to_numpy
+from resispec_verify.device import Device, shaped_marginals, softmax, specinfer_rounds
 from resispec_verify.dumps import FlatDump
 from resispec_verify.dumps.rows import rows_of
 from resispec_verify.errors import InputError
-from resispec_verify.kernels.gpu import Device, shaped_marginals, softmax, specinfer_rounds
 
 __all__ = ["Replayed", "replay_dump"]
 

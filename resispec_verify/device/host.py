@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from resispec_verify.backends import to_numpy
+from resispec_verify.device import batched_paths
+from resispec_verify.device.batched_paths import PathSums, chunks, room_for
+from resispec_verify.device.launch import Device
 from resispec_verify.errors import InputError
-from resispec_verify.kernels import batched_paths
-from resispec_verify.kernels.batched_paths import PathSums, chunks, room_for
 from resispec_verify.kernels.elementwise.residuals import density_ratio
-from resispec_verify.kernels.gpu.device import Device
 
 __all__ = [
     "MOST_CANDIDATES",

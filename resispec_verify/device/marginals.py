@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device, is_cupy_array
 
+from resispec_verify import device as gpu
 from resispec_verify.backends import on_cpu, to_numpy
+from resispec_verify.device.batched_paths import PathSums, path_sums, shaped_marginals
 from resispec_verify.evidence.marginal import Marginals, rounding_bound, tv_interval
-from resispec_verify.kernels import gpu
-from resispec_verify.kernels.batched_paths import PathSums, path_sums, shaped_marginals
 from resispec_verify.rules.interface import Rule
 from resispec_verify.rules.resispec import ResiSpec
 from resispec_verify.verdict import Verdict, judge_all

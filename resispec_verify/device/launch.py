@@ -9,12 +9,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from resispec_verify.backends import get_backend
-from resispec_verify.kernels.gpu.staging import staged
+from resispec_verify.device.staging import staged
 
 __all__ = ["OPTIONS", "SOURCE", "CupyDevice", "Device"]
 
 #: CUDA C++ of all kernels.
-SOURCE = resources.files("resispec_verify.kernels.gpu").joinpath("replay.cu").read_text(encoding="utf-8")
+SOURCE = resources.files("resispec_verify.device").joinpath("replay.cu").read_text(encoding="utf-8")
 #: For NVRTC. A product and a sum are rounded apart, as on the CPU.
 OPTIONS = ("--std=c++14", "-fmad=false")
 
