@@ -19,7 +19,7 @@ from resispec_verify.backends import on_cpu, to_numpy
 from resispec_verify.device.batched_paths import PathSums, path_sums, shaped_marginals
 from resispec_verify.evidence.marginal import Marginals, rounding_bound, tv_interval
 from resispec_verify.rules.interface import Rule
-from resispec_verify.rules.resispec import ResiSpec
+from resispec_verify.rules.shipped.resispec import ResiSpec
 from resispec_verify.verdict import Verdict, judge_all
 
 __all__ = ["device_marginals"]

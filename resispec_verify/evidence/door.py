@@ -22,9 +22,9 @@ from resispec_verify.evidence.marginal import Marginals
 from resispec_verify.inputs import MOST_CANDIDATES, laws, real, shown, token_ids, whole
 from resispec_verify.kernels.elementwise.residuals import Proxy
 from resispec_verify.kernels.optimal import transport
-from resispec_verify.rules import resispec
 from resispec_verify.rules.given import given_proposal, given_rule, is_ours
 from resispec_verify.rules.interface import Rule
+from resispec_verify.rules.shipped import resispec
 
 __all__ = ["get_proxy", "operational_marginals", "path_identity", "transport_limit"]
 

@@ -39,7 +39,7 @@ from resispec_verify.kernels.elementwise import compiled
 from resispec_verify.kernels.elementwise.residuals import ALL
 from resispec_verify.rules.interface import Rule
 from resispec_verify.rules.proposals import Iid, Proposal
-from resispec_verify.rules.tuples import TupleRule
+from resispec_verify.rules.tuple_rule import TupleRule
 from resispec_verify.verdict import Verdict, judge, resolution
 
 __all__ = ["Budget", "Expansion", "operational_marginals"]

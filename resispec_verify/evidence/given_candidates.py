@@ -14,7 +14,7 @@ from array_api_compat import array_namespace
 from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
 from resispec_verify.rules.interface import Rule
-from resispec_verify.rules.tuples import TupleRule
+from resispec_verify.rules.tuple_rule import TupleRule
 
 __all__ = ["NodeOutcome", "outcome_given_candidates"]
 

@@ -17,7 +17,7 @@ import numpy as np
 from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import arrays, shown
-from resispec_verify.rules.paths import PathRule
+from resispec_verify.rules.path_rule import PathRule
 
 __all__ = ["PathMarginal", "joint_law", "path_marginal"]
 

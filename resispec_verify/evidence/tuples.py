@@ -11,7 +11,7 @@ from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.marginal import Marginals, magnified, number, rounding_bound, summation_error
 from resispec_verify.rules.proposals import Iid, Proposal
-from resispec_verify.rules.tuples import TupleRule
+from resispec_verify.rules.tuple_rule import TupleRule
 
 __all__ = ["all_tuples", "tuple_marginals"]
 

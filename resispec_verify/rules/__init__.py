@@ -7,31 +7,31 @@ from typing import Any
 
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import shown
-from resispec_verify.rules.block import Block
-from resispec_verify.rules.csd import CSD
-from resispec_verify.rules.eagle import Eagle
-from resispec_verify.rules.eagle_resispec import EagleResiSpec
-from resispec_verify.rules.easd import EASD
 from resispec_verify.rules.interface import Rule, State
-from resispec_verify.rules.k_seq import KSeq
-from resispec_verify.rules.llama_cpp import LlamaCpp
-from resispec_verify.rules.medusa import Medusa
-from resispec_verify.rules.optimal_joint import OptimalJoint
-from resispec_verify.rules.optimal_sequential import OptimalSequential
-from resispec_verify.rules.optimal_siblings import OptimalSiblings
-from resispec_verify.rules.optimal_without_replacement import OptimalWithoutReplacement
-from resispec_verify.rules.paths import PathRule
+from resispec_verify.rules.path_rule import PathRule
 from resispec_verify.rules.proposals import Greedy, Iid, Pairs, Proposal, WithoutReplacement
-from resispec_verify.rules.resispec import ResiSpec, get_proxy
-from resispec_verify.rules.sequoia import Sequoia
-from resispec_verify.rules.sequoia_resispec import SequoiaResiSpec
-from resispec_verify.rules.sglang import SGLang
-from resispec_verify.rules.spechub import SpecHub, SpecHubForce
-from resispec_verify.rules.specinfer import SpecInfer
-from resispec_verify.rules.specinfer_skip_duplicates import SpecInferSkipDuplicates
-from resispec_verify.rules.speculative import Speculative
-from resispec_verify.rules.token_match import TokenMatch
-from resispec_verify.rules.tuples import TupleRule
+from resispec_verify.rules.shipped.block import Block
+from resispec_verify.rules.shipped.csd import CSD
+from resispec_verify.rules.shipped.eagle import Eagle
+from resispec_verify.rules.shipped.eagle_resispec import EagleResiSpec
+from resispec_verify.rules.shipped.easd import EASD
+from resispec_verify.rules.shipped.k_seq import KSeq
+from resispec_verify.rules.shipped.llama_cpp import LlamaCpp
+from resispec_verify.rules.shipped.medusa import Medusa
+from resispec_verify.rules.shipped.optimal_joint import OptimalJoint
+from resispec_verify.rules.shipped.optimal_sequential import OptimalSequential
+from resispec_verify.rules.shipped.optimal_siblings import OptimalSiblings
+from resispec_verify.rules.shipped.optimal_without_replacement import OptimalWithoutReplacement
+from resispec_verify.rules.shipped.resispec import ResiSpec, get_proxy
+from resispec_verify.rules.shipped.sequoia import Sequoia
+from resispec_verify.rules.shipped.sequoia_resispec import SequoiaResiSpec
+from resispec_verify.rules.shipped.sglang import SGLang
+from resispec_verify.rules.shipped.spechub import SpecHub, SpecHubForce
+from resispec_verify.rules.shipped.specinfer import SpecInfer
+from resispec_verify.rules.shipped.specinfer_skip_duplicates import SpecInferSkipDuplicates
+from resispec_verify.rules.shipped.speculative import Speculative
+from resispec_verify.rules.shipped.token_match import TokenMatch
+from resispec_verify.rules.tuple_rule import TupleRule
 
 __all__ = [
     "CSD",

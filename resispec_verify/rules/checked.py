@@ -14,9 +14,9 @@ from array_api_compat import array_namespace
 
 from resispec_verify.errors import InputError
 from resispec_verify.rules.interface import Rule, State
-from resispec_verify.rules.paths import PathRule
+from resispec_verify.rules.path_rule import PathRule
 from resispec_verify.rules.proposals import Greedy, Iid, Pairs, WithoutReplacement
-from resispec_verify.rules.tuples import TupleRule
+from resispec_verify.rules.tuple_rule import TupleRule
 
 __all__ = ["CheckedProposal", "CheckedRule", "check_interface", "check_proposal", "guarded", "muted"]
 

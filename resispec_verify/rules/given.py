@@ -9,9 +9,9 @@ from resispec_verify.inputs import shown
 from resispec_verify.rules import PATH_RULES, make_rule
 from resispec_verify.rules.checked import check_interface
 from resispec_verify.rules.interface import Rule
-from resispec_verify.rules.paths import PathRule
+from resispec_verify.rules.path_rule import PathRule
 from resispec_verify.rules.proposals import Proposal
-from resispec_verify.rules.tuples import TupleRule
+from resispec_verify.rules.tuple_rule import TupleRule
 
 __all__ = ["given_proposal", "given_rule", "is_ours"]
 

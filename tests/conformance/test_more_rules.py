@@ -28,7 +28,7 @@ from resispec_verify.rules import (
     WithoutReplacement,
     make_rule,
 )
-from resispec_verify.rules.k_seq import solve_rho
+from resispec_verify.rules.shipped.k_seq import solve_rho
 
 # Every rule that needs no parameters is here, or in `test_backends`, by its name alone.
 NAMES = [name for name in RULES if name not in {rule.name for rule in BEFORE}]

@@ -18,8 +18,8 @@ from resispec_verify.kernels.optimal.transport import transport_limit
 from resispec_verify.oracle.engine import enumerate_joint, independent
 from resispec_verify.oracle.joint import optimal_joint
 from resispec_verify.oracle.limits import limit_by_program, limit_by_subsets
-from resispec_verify.rules.optimal_joint import OptimalJoint
 from resispec_verify.rules.proposals import WithoutReplacement
+from resispec_verify.rules.shipped.optimal_joint import OptimalJoint
 from resispec_verify.samplers import verify_optimal_joint
 
 EPS = float(np.finfo(np.float64).eps)

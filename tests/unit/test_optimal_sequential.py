@@ -15,7 +15,7 @@ from resispec_verify.evidence.marginal import tv_interval
 from resispec_verify.kernels.optimal.sequential import levels, levels_by_reductions, overlap
 from resispec_verify.kernels.optimal.transport import transport_limit
 from resispec_verify.rules import SpecInfer
-from resispec_verify.rules.optimal_sequential import OptimalSequential
+from resispec_verify.rules.shipped.optimal_sequential import OptimalSequential
 from resispec_verify.samplers import verify_optimal_sequential, verify_specinfer
 
 EPS = np.finfo(np.float64).eps

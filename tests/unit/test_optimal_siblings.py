@@ -84,7 +84,7 @@ def test_steeply_falling_values_make_it_specinfer():
 def test_masses_beyond_what_is_offered_are_found_inexact(monkeypatch):
     """The twin that must fail: a second round that accepts more than it is offered."""
     p, q = row([0.3, 0.4, 0.3]), row([0.6, 0.3, 0.1])
-    module = "resispec_verify.rules.optimal_siblings.accepted_masses"
+    module = "resispec_verify.rules.shipped.optimal_siblings.accepted_masses"
     monkeypatch.setattr(module, lambda p, q, values: np.array([[0.3, 0.3, 0.1], [0.0, 0.1, 0.2]]))
     found = operational_marginals(OptimalSiblings((1.0, 1.0)), p, q, 2)
     assert tv_interval(found, p)[0][0] > 0.01

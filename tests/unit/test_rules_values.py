@@ -39,7 +39,7 @@ from resispec_verify.rules import (
     WithoutReplacement,
     make_rule,
 )
-from resispec_verify.rules.k_seq import solve_rho
+from resispec_verify.rules.shipped.k_seq import solve_rho
 from resispec_verify.verdict import Verdict, judge
 
 EPS = float(np.finfo(np.float64).eps)

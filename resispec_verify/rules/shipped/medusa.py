@@ -20,8 +20,8 @@ from array_api_compat import array_namespace
 
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.elementwise.probabilities import at, one_hot
-from resispec_verify.rules.easd import entropy
-from resispec_verify.rules.paths import PathRule
+from resispec_verify.rules.path_rule import PathRule
+from resispec_verify.rules.shipped.easd import entropy
 
 __all__ = ["Medusa"]
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from resispec_verify.kernels.paths.shaped import PathSum
-from resispec_verify.rules.eagle import Eagle
 from resispec_verify.rules.interface import Rule, State
+from resispec_verify.rules.shipped.eagle import Eagle
 
 __all__ = ["TokenMatch"]
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import Greedy
-from resispec_verify.rules.resispec import Budget, Hole, Redistribution, ResiSpec
+from resispec_verify.rules.shipped.resispec import Budget, Hole, Redistribution, ResiSpec
 
 __all__ = ["EagleResiSpec"]
 

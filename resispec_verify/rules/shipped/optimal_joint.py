@@ -28,7 +28,7 @@ from resispec_verify.kernels.elementwise.residuals import (
 )
 from resispec_verify.kernels.optimal.layouts import Layout, best_layout, race_law, winning_shares
 from resispec_verify.rules.interface import State
-from resispec_verify.rules.tuples import TupleRule
+from resispec_verify.rules.tuple_rule import TupleRule
 
 __all__ = ["OptimalJoint"]
 

@@ -31,7 +31,7 @@ from resispec_verify.kernels.elementwise.probabilities import at, one_hot
 from resispec_verify.kernels.elementwise.residuals import normalize, ratio_or_all
 from resispec_verify.rules.interface import State
 from resispec_verify.rules.proposals import Pairs
-from resispec_verify.rules.tuples import TupleRule
+from resispec_verify.rules.tuple_rule import TupleRule
 
 __all__ = ["SpecHub", "SpecHubForce"]
 

@@ -17,8 +17,8 @@ from typing import Any
 from resispec_verify.kernels.paths.shaped import PathSum
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import WithoutReplacement
-from resispec_verify.rules.resispec import Budget, Hole, Redistribution, ResiSpec
-from resispec_verify.rules.sequoia import draft_without
+from resispec_verify.rules.shipped.resispec import Budget, Hole, Redistribution, ResiSpec
+from resispec_verify.rules.shipped.sequoia import draft_without
 
 __all__ = ["SequoiaResiSpec"]
 

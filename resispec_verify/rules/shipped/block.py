@@ -20,7 +20,7 @@ from array_api_compat import array_namespace
 
 from resispec_verify.kernels.elementwise.probabilities import at
 from resispec_verify.kernels.elementwise.residuals import normalize
-from resispec_verify.rules.paths import PathRule
+from resispec_verify.rules.path_rule import PathRule
 
 __all__ = ["Block"]
 
