@@ -34,7 +34,7 @@ from resispec_verify.evidence.marginal import (
     tv_interval,
     underflow,
 )
-from resispec_verify.evidence.tuples import tuple_marginals
+from resispec_verify.evidence.tuple_rules import tuple_marginals
 from resispec_verify.kernels.elementwise import compiled
 from resispec_verify.kernels.elementwise.residuals import ALL
 from resispec_verify.rules.interface import Rule

@@ -16,7 +16,7 @@ from truth import law_of
 from resispec_verify.analysis.marginals import Clock, Evaluation, Row, evaluate, label
 from resispec_verify.backends import get_backend
 from resispec_verify.distributions import Pair
-from resispec_verify.evidence.paths import path_marginal
+from resispec_verify.evidence.path_rules import path_marginal
 from resispec_verify.kernels.optimal.layouts import best_layout
 from resispec_verify.kernels.optimal.sibling_values import accepted_masses
 from resispec_verify.kernels.optimal.two_distinct import two_distinct

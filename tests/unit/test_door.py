@@ -12,7 +12,7 @@ import pytest
 import resispec_verify as rv
 from resispec_verify import inputs, samplers
 from resispec_verify.evidence import enumeration
-from resispec_verify.evidence.paths import path_marginal
+from resispec_verify.evidence.path_rules import path_marginal
 from resispec_verify.rules import Block, Iid
 from resispec_verify.testing import assert_draft_as_declared, assert_lossless
 

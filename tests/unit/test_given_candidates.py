@@ -7,7 +7,7 @@ import pytest
 
 import resispec_verify as rv
 from resispec_verify.evidence.given_candidates import outcome_given_candidates
-from resispec_verify.evidence.tuples import all_tuples
+from resispec_verify.evidence.tuple_rules import all_tuples
 from resispec_verify.rules import RULES, make_rule
 
 PAIRS = {

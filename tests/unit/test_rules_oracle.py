@@ -11,7 +11,7 @@ import pytest
 
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.enumeration import Budget
-from resispec_verify.evidence.paths import path_marginal
+from resispec_verify.evidence.path_rules import path_marginal
 from resispec_verify.oracle import MARGINALS, block_law, complete, marginal, memoryless, rotating
 from resispec_verify.oracle import PATH_RULES as ORACLE_PATHS
 from resispec_verify.rules import (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from resispec_verify.errors import InputError
-from resispec_verify.evidence.paths import joint_law, path_marginal
+from resispec_verify.evidence.path_rules import joint_law, path_marginal
 from resispec_verify.rules import PATH_RULES, Block, Medusa, make_path_rule, make_rule
 
 EPS = float(np.finfo(np.float64).eps)

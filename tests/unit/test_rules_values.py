@@ -12,7 +12,7 @@ from resispec_verify.errors import InputError
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.enumeration import Budget
 from resispec_verify.evidence.marginal import tv_interval
-from resispec_verify.evidence.tuples import all_tuples
+from resispec_verify.evidence.tuple_rules import all_tuples
 from resispec_verify.kernels.optimal.transport import transport_limit
 from resispec_verify.rules import (
     CSD,
