@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from resispec_verify.dumps import Round
-from resispec_verify.dumps.values import integers
+from resispec_verify.dumps.kinds.values import integers
 
 __all__ = ["Emitted", "emitted", "end_of_text"]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import FlatDump
-from resispec_verify.dumps.looks import log_probabilities, probabilities
+from resispec_verify.dumps.checks.looks import log_probabilities, probabilities
 from resispec_verify.dumps.rows import rows_of, widened
 from resispec_verify.errors import InputError
 

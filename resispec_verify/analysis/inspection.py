@@ -25,13 +25,13 @@ from resispec_verify.dumps import (
     open_target,
     open_tree,
 )
-from resispec_verify.dumps.companions import MASKS
-from resispec_verify.dumps.keys import DRAFT_KEYS, TARGET_KEYS
-from resispec_verify.dumps.oddities import Oddity, RowScan, ShiftScan
-from resispec_verify.dumps.paths import show
-from resispec_verify.dumps.rounds import NEEDED, OPTIONAL
+from resispec_verify.dumps.checks.companions import MASKS
+from resispec_verify.dumps.checks.oddities import Oddity, RowScan, ShiftScan
+from resispec_verify.dumps.checks.whole import stated_vocabulary
+from resispec_verify.dumps.kinds.keys import DRAFT_KEYS, TARGET_KEYS
+from resispec_verify.dumps.kinds.rounds import NEEDED, OPTIONAL
+from resispec_verify.dumps.opening import show
 from resispec_verify.dumps.rows import LazyRows, Rows, Scattered, checked_rows
-from resispec_verify.dumps.whole import stated_vocabulary
 from resispec_verify.errors import InputError
 
 __all__ = ["inspect_dump"]

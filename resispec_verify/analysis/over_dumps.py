@@ -23,7 +23,7 @@ from resispec_verify.distributions import (
     make_pair,
 )
 from resispec_verify.dumps import Batch, FlatDump
-from resispec_verify.dumps.looks import all_equal, norms, sum_tolerance
+from resispec_verify.dumps.checks.looks import all_equal, norms, sum_tolerance
 from resispec_verify.errors import InputError
 
 __all__ = [

@@ -16,7 +16,7 @@ import numpy as np
 from resispec_verify.analysis.over_dumps import logits_of
 from resispec_verify.analysis.rounds_input import half_ulp
 from resispec_verify.distributions import Sampling
-from resispec_verify.dumps.mapped import release
+from resispec_verify.dumps.formats.mapped import release
 from resispec_verify.dumps.rows import rows_of
 from resispec_verify.errors import InputError
 

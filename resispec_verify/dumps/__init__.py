@@ -8,19 +8,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from resispec_verify.dumps.companions import check_companions
-from resispec_verify.dumps.flat import Batch, FlatDump, described, flat_from_mapping, looks_like_probabilities
-from resispec_verify.dumps.jsons import with_meta
-from resispec_verify.dumps.keys import CHUNKS_KEY, DRAFT_KEYS, PROPOSAL_KEY, TARGET_KEYS, as_mapping, kind
-from resispec_verify.dumps.readers import READERS, load_mapping
-from resispec_verify.dumps.reduced import MAP_KEY, MASK_KEY
-from resispec_verify.dumps.rounds import Round, RoundLogits, RoundsDump, rounds_from_mapping
-from resispec_verify.dumps.shard_files import ShardList, find_shards
-from resispec_verify.dumps.shards import Part, join, join_targets
-from resispec_verify.dumps.target import TargetDump, described_target, target_from_mapping
-from resispec_verify.dumps.tree import TreeDump, TreeLogits, tree_from_mapping
-from resispec_verify.dumps.vocabulary import Axis, axis_of, check_alone, join_vocabulary
-from resispec_verify.dumps.whole import check_flat, check_rounds, check_target, check_tree
+from resispec_verify.dumps.checks.companions import check_companions
+from resispec_verify.dumps.checks.whole import check_flat, check_rounds, check_target, check_tree
+from resispec_verify.dumps.formats.jsons import with_meta
+from resispec_verify.dumps.formats.readers import READERS, load_mapping
+from resispec_verify.dumps.kinds.flat import (
+    Batch,
+    FlatDump,
+    described,
+    flat_from_mapping,
+    looks_like_probabilities,
+)
+from resispec_verify.dumps.kinds.keys import (
+    CHUNKS_KEY,
+    DRAFT_KEYS,
+    PROPOSAL_KEY,
+    TARGET_KEYS,
+    as_mapping,
+    kind,
+)
+from resispec_verify.dumps.kinds.rounds import Round, RoundLogits, RoundsDump, rounds_from_mapping
+from resispec_verify.dumps.kinds.target import TargetDump, described_target, target_from_mapping
+from resispec_verify.dumps.kinds.tree import TreeDump, TreeLogits, tree_from_mapping
+from resispec_verify.dumps.parts.reduced import MAP_KEY, MASK_KEY
+from resispec_verify.dumps.parts.shard_files import ShardList, find_shards
+from resispec_verify.dumps.parts.shards import Part, join, join_targets
+from resispec_verify.dumps.parts.vocabulary import Axis, axis_of, check_alone, join_vocabulary
 from resispec_verify.errors import InputError
 
 __all__ = [

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from resispec_verify.dumps.paths import open_file
-from resispec_verify.dumps.shard_files import INDEX, find_shards
+from resispec_verify.dumps.opening import open_file
+from resispec_verify.dumps.parts.shard_files import INDEX, find_shards
 
 __all__ = ["Fingerprint", "fingerprint", "size_of"]
 

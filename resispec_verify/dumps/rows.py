@@ -12,7 +12,7 @@ from typing import TypeAlias
 import ml_dtypes
 import numpy as np
 
-from resispec_verify.dumps.mapped import release
+from resispec_verify.dumps.formats.mapped import release
 from resispec_verify.errors import InputError
 
 __all__ = [

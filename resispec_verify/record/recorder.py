@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.dumps.paths import as_path
+from resispec_verify.dumps.opening import as_path
 from resispec_verify.errors import InputError
 from resispec_verify.record.arrays import DTYPES, as_array, integers, logits, plain
 from resispec_verify.record.pt_file import Column, PtFile

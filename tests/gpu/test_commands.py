@@ -18,7 +18,7 @@ from resispec_verify.backends import get_backend
 from resispec_verify.cli import kl_run, main
 from resispec_verify.device import batched_paths
 from resispec_verify.device import marginals as device_paths
-from resispec_verify.dumps.flat import flat_from_mapping
+from resispec_verify.dumps.kinds.flat import flat_from_mapping
 from resispec_verify.evidence.enumeration import Budget
 from resispec_verify.rules import ResiSpec, SpecInfer
 

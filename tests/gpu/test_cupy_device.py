@@ -9,7 +9,7 @@ from fake_cupy import install
 
 from resispec_verify.device import CupyDevice
 from resispec_verify.device.replay_dump import replay_dump
-from resispec_verify.dumps.flat import flat_from_mapping
+from resispec_verify.dumps.kinds.flat import flat_from_mapping
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from emulator import EmulatedDevice, build
 from resispec_verify.device.replay_dump import replay_dump
 from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import open_dump
-from resispec_verify.dumps.flat import flat_from_mapping
+from resispec_verify.dumps.kinds.flat import flat_from_mapping
 from resispec_verify.errors import InputError
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.enumeration import Budget

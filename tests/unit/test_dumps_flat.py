@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resispec_verify.dumps import Batch, FlatDump, kind, load_mapping, looks_like_probabilities, open_dump
-from resispec_verify.dumps.flat import flat_from_mapping
+from resispec_verify.dumps.kinds.flat import flat_from_mapping
 from resispec_verify.errors import InputError
 
 HERE = "dump.pt"

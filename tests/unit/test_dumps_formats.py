@@ -33,7 +33,7 @@ from resispec_verify.dumps import (
     npz,
     open_dump,
 )
-from resispec_verify.dumps import safetensors as safetensors_module
+from resispec_verify.dumps.formats import safetensors as safetensors_module
 from resispec_verify.errors import InputError
 
 RNG = np.random.default_rng(11)

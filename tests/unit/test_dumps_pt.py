@@ -15,8 +15,8 @@ from dump_helpers import assert_same, crafted, rewritten, saved, tensor_pickle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resispec_verify.dumps import unpickle
-from resispec_verify.dumps.pt import read_pt
+from resispec_verify.dumps.formats import unpickle
+from resispec_verify.dumps.formats.pt import read_pt
 from resispec_verify.errors import InputError
 
 DTYPES = (

@@ -15,8 +15,8 @@ import pytest
 import torch
 from dump_helpers import crafted, rewritten, saved, tensor_pickle
 
-from resispec_verify.dumps import unpickle
-from resispec_verify.dumps.pt import read_pt
+from resispec_verify.dumps.formats import unpickle
+from resispec_verify.dumps.formats.pt import read_pt
 from resispec_verify.errors import InputError
 
 

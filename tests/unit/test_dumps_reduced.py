@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resispec_verify.dumps.flat import flat_from_mapping
-from resispec_verify.dumps.reduced import token_map
+from resispec_verify.dumps.kinds.flat import flat_from_mapping
+from resispec_verify.dumps.parts.reduced import token_map
 from resispec_verify.errors import InputError
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resispec_verify.dumps import open_dump, open_rounds, open_target, open_tree
-from resispec_verify.dumps.rounds import rounds_from_mapping
-from resispec_verify.dumps.tree import tree_from_mapping
+from resispec_verify.dumps.kinds.rounds import rounds_from_mapping
+from resispec_verify.dumps.kinds.tree import tree_from_mapping
 from resispec_verify.errors import InputError
 
 V = 6

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from test_dumps_rounds_tree import UNEVEN, one_round, tree
 
 from resispec_verify.analysis.inspection import inspect_dump
-from resispec_verify.dumps.oddities import RowScan
+from resispec_verify.dumps.checks.oddities import RowScan
 
 RNG = np.random.default_rng(7)
 

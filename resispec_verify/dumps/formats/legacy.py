@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.dumps.paths import open_file, show
-from resispec_verify.dumps.torch_names import DTYPES
-from resispec_verify.dumps.unpickle import Storage, load_stream
+from resispec_verify.dumps.formats.torch_names import DTYPES
+from resispec_verify.dumps.formats.unpickle import Storage, load_stream
+from resispec_verify.dumps.opening import open_file, show
 from resispec_verify.errors import InputError
 
 __all__ = ["OLDEST_TORCH", "is_legacy", "read_legacy"]

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.dumps.archive import Archive
-from resispec_verify.dumps.legacy import is_legacy, read_legacy
-from resispec_verify.dumps.mapped import view
-from resispec_verify.dumps.paths import Crumb, key_name, show
-from resispec_verify.dumps.torch_names import DTYPES
-from resispec_verify.dumps.unpickle import PLAIN, SCALARS, ArraySpec, Global, TensorSpec, load_pickle
+from resispec_verify.dumps.formats.archive import Archive
+from resispec_verify.dumps.formats.legacy import is_legacy, read_legacy
+from resispec_verify.dumps.formats.mapped import view
+from resispec_verify.dumps.formats.torch_names import DTYPES
+from resispec_verify.dumps.formats.unpickle import PLAIN, SCALARS, ArraySpec, Global, TensorSpec, load_pickle
+from resispec_verify.dumps.opening import Crumb, key_name, show
 from resispec_verify.errors import InputError
 
 __all__ = ["read_pt"]

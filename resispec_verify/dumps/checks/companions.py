@@ -10,8 +10,8 @@ from typing import TypeGuard
 
 import numpy as np
 
-from resispec_verify.dumps.labels import neutral
-from resispec_verify.dumps.mapped import repeats
+from resispec_verify.dumps.formats.mapped import repeats
+from resispec_verify.dumps.kinds.labels import neutral
 from resispec_verify.dumps.rows import FLOATS, LazyRows, Rows, rows_of
 from resispec_verify.errors import InputError
 

@@ -14,16 +14,16 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from resispec_verify.dumps.companions import tensor_part, vocabulary_part
-from resispec_verify.dumps.flat import FlatDump
-from resispec_verify.dumps.keys import CHUNKS_KEY, TARGET_KEYS, as_rows, find_key
-from resispec_verify.dumps.labels import candidate_lists
-from resispec_verify.dumps.mapped import repeats
-from resispec_verify.dumps.reduced import has_map
+from resispec_verify.dumps.checks.companions import tensor_part, vocabulary_part
+from resispec_verify.dumps.checks.whole import stated_vocabulary
+from resispec_verify.dumps.formats.mapped import repeats
+from resispec_verify.dumps.kinds.flat import FlatDump
+from resispec_verify.dumps.kinds.keys import CHUNKS_KEY, TARGET_KEYS, as_rows, find_key
+from resispec_verify.dumps.kinds.labels import candidate_lists
+from resispec_verify.dumps.kinds.target import TargetDump
+from resispec_verify.dumps.parts.reduced import has_map
+from resispec_verify.dumps.parts.shards import Part, Parts, facts
 from resispec_verify.dumps.rows import Beside, Rows
-from resispec_verify.dumps.shards import Part, Parts, facts
-from resispec_verify.dumps.target import TargetDump
-from resispec_verify.dumps.whole import stated_vocabulary
 from resispec_verify.errors import InputError
 
 __all__ = ["Axis", "axis_of", "check_alone", "join_vocabulary"]

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from resispec_verify.dumps.jsons import LONGEST, parse_json
-from resispec_verify.dumps.paths import as_path, open_file, show
-from resispec_verify.dumps.readers import READERS
-from resispec_verify.dumps.values import integer
+from resispec_verify.dumps.formats.jsons import LONGEST, parse_json
+from resispec_verify.dumps.formats.readers import READERS
+from resispec_verify.dumps.kinds.values import integer
+from resispec_verify.dumps.opening import as_path, open_file, show
 from resispec_verify.errors import InputError
 
 __all__ = ["INDEX", "ShardList", "find_shards"]

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.dumps.keys import LOG_PROBABILITIES_KEY
-from resispec_verify.dumps.mapped import release, view
-from resispec_verify.dumps.paths import open_file
+from resispec_verify.dumps.formats.mapped import release, view
+from resispec_verify.dumps.kinds.keys import LOG_PROBABILITIES_KEY
+from resispec_verify.dumps.opening import open_file
 from resispec_verify.dumps.rows import LazyRows
 from resispec_verify.errors import InputError
 

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from resispec_verify.dumps.companions import check_companions, check_round_companions
-from resispec_verify.dumps.keys import PROPOSAL_KEY, ROUNDS_KEY, as_rows, kind, what
-from resispec_verify.dumps.labels import samplings
-from resispec_verify.dumps.mapped import repeats
-from resispec_verify.dumps.paths import listing
-from resispec_verify.dumps.reduced import has_map, scattered
+from resispec_verify.dumps.checks.companions import check_companions, check_round_companions
+from resispec_verify.dumps.formats.mapped import repeats
+from resispec_verify.dumps.kinds.keys import PROPOSAL_KEY, ROUNDS_KEY, as_rows, kind, what
+from resispec_verify.dumps.kinds.labels import samplings
+from resispec_verify.dumps.kinds.values import integer, integers, uniforms
+from resispec_verify.dumps.opening import listing
+from resispec_verify.dumps.parts.reduced import has_map, scattered
 from resispec_verify.dumps.rows import Rows, checked_rows
-from resispec_verify.dumps.values import integer, integers, uniforms
 from resispec_verify.errors import InputError
 
 __all__ = ["Round", "RoundLogits", "RoundsDump", "rounds_from_mapping", "unstacked"]

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from resispec_verify.dumps.paths import show
+from resispec_verify.dumps.opening import show
 from resispec_verify.errors import InputError
 
 __all__ = ["LONGEST", "parse_json"]

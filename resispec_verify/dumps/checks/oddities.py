@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import ml_dtypes
 import numpy as np
 
-from resispec_verify.dumps.looks import all_equal, like_probabilities, norms
-from resispec_verify.dumps.mapped import repeats
+from resispec_verify.dumps.checks.looks import all_equal, like_probabilities, norms
+from resispec_verify.dumps.formats.mapped import repeats
 from resispec_verify.dumps.rows import Rows
 
 __all__ = ["Oddity", "RowScan", "ShiftScan"]

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.dumps.companions import whole_number
-from resispec_verify.dumps.flat import FlatDump
-from resispec_verify.dumps.llamacpp import LlamaRows
-from resispec_verify.dumps.looks import FALSE_ALARM, in_order, plain_rows
-from resispec_verify.dumps.mapped import repeats
-from resispec_verify.dumps.rounds import RoundsDump
+from resispec_verify.dumps.checks.companions import whole_number
+from resispec_verify.dumps.checks.looks import FALSE_ALARM, in_order, plain_rows
+from resispec_verify.dumps.formats.llamacpp import LlamaRows
+from resispec_verify.dumps.formats.mapped import repeats
+from resispec_verify.dumps.kinds.flat import FlatDump
+from resispec_verify.dumps.kinds.rounds import RoundsDump
+from resispec_verify.dumps.kinds.target import TargetDump
+from resispec_verify.dumps.kinds.tree import TreeDump
 from resispec_verify.dumps.rows import Picked, Rows, Stacked
-from resispec_verify.dumps.target import TargetDump
-from resispec_verify.dumps.tree import TreeDump
 from resispec_verify.errors import InputError
 
 __all__ = ["check_flat", "check_rounds", "check_target", "check_tree", "stated_vocabulary"]

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from resispec_verify.dumps.keys import what
-from resispec_verify.dumps.mapped import repeats
+from resispec_verify.dumps.formats.mapped import repeats
+from resispec_verify.dumps.kinds.keys import what
 from resispec_verify.dumps.rows import Rows, Scattered
 from resispec_verify.errors import InputError
 

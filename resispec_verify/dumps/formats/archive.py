@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
-from resispec_verify.dumps.paths import listing, open_file, show
+from resispec_verify.dumps.opening import listing, open_file, show
 from resispec_verify.errors import InputError
 
 __all__ = ["Archive", "ZipRecords"]

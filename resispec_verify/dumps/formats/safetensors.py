@@ -13,9 +13,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from resispec_verify.dumps.jsons import LONGEST, parse_json
-from resispec_verify.dumps.mapped import view
-from resispec_verify.dumps.paths import open_file, show
+from resispec_verify.dumps.formats.jsons import LONGEST, parse_json
+from resispec_verify.dumps.formats.mapped import view
+from resispec_verify.dumps.opening import open_file, show
 from resispec_verify.errors import InputError
 
 __all__ = ["read_safetensors"]

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resispec_verify.dumps.companions import check_companions
-from resispec_verify.dumps.keys import DRAFT_KEYS, TARGET_KEYS, TREE_KEY, as_rows, find_key, kind
-from resispec_verify.dumps.labels import samplings
-from resispec_verify.dumps.reduced import has_map, scattered
+from resispec_verify.dumps.checks.companions import check_companions
+from resispec_verify.dumps.kinds.keys import DRAFT_KEYS, TARGET_KEYS, TREE_KEY, as_rows, find_key, kind
+from resispec_verify.dumps.kinds.labels import samplings
+from resispec_verify.dumps.kinds.values import integers
+from resispec_verify.dumps.parts.reduced import has_map, scattered
 from resispec_verify.dumps.rows import LazyRows, Rows, checked_rows
-from resispec_verify.dumps.values import integers
 from resispec_verify.errors import InputError
 
 __all__ = ["TreeDump", "TreeLogits", "tree_from_mapping"]

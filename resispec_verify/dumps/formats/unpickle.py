@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.dumps.mapped import is_text
-from resispec_verify.dumps.paths import Crumb, key_name, show
-from resispec_verify.dumps.torch_names import DTYPES, STORAGES, UNSUPPORTED
+from resispec_verify.dumps.formats.mapped import is_text
+from resispec_verify.dumps.formats.torch_names import DTYPES, STORAGES, UNSUPPORTED
+from resispec_verify.dumps.opening import Crumb, key_name, show
 from resispec_verify.errors import InputError
 
 __all__ = [

@@ -11,10 +11,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from resispec_verify.dumps.archive import ZipRecords
-from resispec_verify.dumps.jsons import parse_json
-from resispec_verify.dumps.mapped import is_text, view
-from resispec_verify.dumps.paths import listing, show
+from resispec_verify.dumps.formats.archive import ZipRecords
+from resispec_verify.dumps.formats.jsons import parse_json
+from resispec_verify.dumps.formats.mapped import is_text, view
+from resispec_verify.dumps.opening import listing, show
 from resispec_verify.dumps.rows import LazyRows, Rows
 from resispec_verify.errors import InputError
 

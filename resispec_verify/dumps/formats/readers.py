@@ -6,14 +6,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from resispec_verify.dumps.jsons import with_meta
-from resispec_verify.dumps.keys import as_mapping
-from resispec_verify.dumps.llamacpp import is_llamacpp, read_llamacpp
-from resispec_verify.dumps.npz import read_npz
-from resispec_verify.dumps.paths import check_file, show
-from resispec_verify.dumps.pt import read_pt
-from resispec_verify.dumps.rounds import unstacked
-from resispec_verify.dumps.safetensors import read_safetensors
+from resispec_verify.dumps.formats.jsons import with_meta
+from resispec_verify.dumps.formats.llamacpp import is_llamacpp, read_llamacpp
+from resispec_verify.dumps.formats.npz import read_npz
+from resispec_verify.dumps.formats.pt import read_pt
+from resispec_verify.dumps.formats.safetensors import read_safetensors
+from resispec_verify.dumps.kinds.keys import as_mapping
+from resispec_verify.dumps.kinds.rounds import unstacked
+from resispec_verify.dumps.opening import check_file, show
 from resispec_verify.errors import InputError
 
 __all__ = ["READERS", "load_mapping"]

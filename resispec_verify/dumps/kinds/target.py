@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.dumps.companions import check_companions, kept_rows
-from resispec_verify.dumps.flat import check_once
-from resispec_verify.dumps.keys import DRAFT_KEYS, PROPOSAL_KEY, TARGET_KEYS, as_rows, find_key, kind
-from resispec_verify.dumps.labels import samplings
-from resispec_verify.dumps.llamacpp import LlamaRows
-from resispec_verify.dumps.mapped import repeats
+from resispec_verify.dumps.checks.companions import check_companions, kept_rows
+from resispec_verify.dumps.formats.llamacpp import LlamaRows
+from resispec_verify.dumps.formats.mapped import repeats
+from resispec_verify.dumps.kinds.flat import check_once
+from resispec_verify.dumps.kinds.keys import DRAFT_KEYS, PROPOSAL_KEY, TARGET_KEYS, as_rows, find_key, kind
+from resispec_verify.dumps.kinds.labels import samplings
 from resispec_verify.dumps.rows import FLOATS, LazyRows, Picked, Rows, checked_rows
 from resispec_verify.errors import InputError
 

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resispec_verify.dumps.companions import check_companions, kept_rows
-from resispec_verify.dumps.keys import (
+from resispec_verify.dumps.checks.companions import check_companions, kept_rows
+from resispec_verify.dumps.checks.looks import probabilities
+from resispec_verify.dumps.formats.mapped import repeats
+from resispec_verify.dumps.kinds.keys import (
     DRAFT_KEYS,
     LOG_PROBABILITIES_KEY,
     PROPOSAL_KEY,
@@ -23,10 +25,8 @@ from resispec_verify.dumps.keys import (
     find_key,
     kind,
 )
-from resispec_verify.dumps.labels import candidate_lists, datasets, samplings
-from resispec_verify.dumps.looks import probabilities
-from resispec_verify.dumps.mapped import repeats
-from resispec_verify.dumps.reduced import MAP_KEY, has_map, scattered
+from resispec_verify.dumps.kinds.labels import candidate_lists, datasets, samplings
+from resispec_verify.dumps.parts.reduced import MAP_KEY, has_map, scattered
 from resispec_verify.dumps.rows import FLOATS, Picked, Rows, Stacked, checked_rows
 from resispec_verify.errors import InputError
 

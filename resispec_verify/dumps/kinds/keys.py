@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from resispec_verify.dumps.mapped import repeats
-from resispec_verify.dumps.paths import listing, show
+from resispec_verify.dumps.formats.mapped import repeats
+from resispec_verify.dumps.opening import listing, show
 from resispec_verify.dumps.rows import FLOATS, LazyRows, Rows, Stacked
 from resispec_verify.errors import InputError
 

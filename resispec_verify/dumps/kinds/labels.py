@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from resispec_verify.dumps.mapped import is_text, repeats
-from resispec_verify.dumps.paths import listing, show
+from resispec_verify.dumps.formats.mapped import is_text, repeats
+from resispec_verify.dumps.opening import listing, show
 from resispec_verify.errors import InputError
 
 __all__ = ["PENALTIES", "SAMPLING_KEYS", "candidate_lists", "datasets", "neutral", "samplings"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from resispec_verify.dumps.keys import what as describe
-from resispec_verify.dumps.mapped import repeats
-from resispec_verify.dumps.paths import show
+from resispec_verify.dumps.formats.mapped import repeats
+from resispec_verify.dumps.kinds.keys import what as describe
+from resispec_verify.dumps.opening import show
 from resispec_verify.dumps.rows import FLOATS
 from resispec_verify.errors import InputError
 

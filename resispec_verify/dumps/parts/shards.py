@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from resispec_verify.dumps.flat import FlatDump
-from resispec_verify.dumps.mapped import repeats
+from resispec_verify.dumps.formats.mapped import repeats
+from resispec_verify.dumps.kinds.flat import FlatDump
+from resispec_verify.dumps.kinds.target import TargetDump
+from resispec_verify.dumps.kinds.values import integer
 from resispec_verify.dumps.rows import Rows, Stacked
-from resispec_verify.dumps.target import TargetDump
-from resispec_verify.dumps.values import integer
 from resispec_verify.errors import InputError
 
 __all__ = ["Part", "Parts", "facts", "join", "join_targets"]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 
-from resispec_verify.dumps.mapped import release
+from resispec_verify.dumps.formats.mapped import release
 from resispec_verify.dumps.rows import LazyRows, Rows, Scattered, rows_of, widened
 
 __all__ = [
