@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import beta
 
-from resispec_verify.analysis.replay import replay
-from resispec_verify.analysis.replay_summary import ALPHA, summarize_replay
+from resispec_verify.logged.replay import replay
+from resispec_verify.logged.replay_summary import ALPHA, summarize_replay
 from resispec_verify.rules import Block, make_rule
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "broken_samplers"))

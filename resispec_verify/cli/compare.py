@@ -70,8 +70,8 @@ def compare(
     require_same_top
         Exit with 1 if the best token flips anywhere, near-ties not counted.
     """
-    from resispec_verify.analysis.compare import compare_dumps
-    from resispec_verify.analysis.compare_summary import compare_report, comparison_records
+    from resispec_verify.logged.compare import compare_dumps
+    from resispec_verify.logged.compare_summary import compare_report, comparison_records
 
     check_writable(json=json, csv=csv, inputs=files_read([a, b]))
     if max_tv is not None and not 0 <= max_tv <= 1:

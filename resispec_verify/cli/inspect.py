@@ -39,7 +39,7 @@ def inspect(
     json
         Write the report here ("-": standard output).
     """
-    from resispec_verify.analysis.inspection import inspect_dump
+    from resispec_verify.logged.inspection import inspect_dump
 
     if not paths:
         raise InputError("nothing to inspect: give one or more dumps")

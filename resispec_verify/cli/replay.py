@@ -19,7 +19,7 @@ from resispec_verify.cli.parameters import Count, Counts, File, Files, Flag, Nam
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
-    from resispec_verify.analysis.replay import Replay
+    from resispec_verify.logged.replay import Replay
     from resispec_verify.rules import Block, Rule
 
 __all__ = ["replay"]
@@ -74,7 +74,7 @@ def replay(
         Exit with 1 on any divergence, where a test rejects (acceptance rates, drawn tokens, repeated
         uniforms), and where output_tokens are not what the rounds emitted.
     """
-    from resispec_verify.analysis.replay_summary import check_records, summarize_replay
+    from resispec_verify.logged.replay_summary import check_records, summarize_replay
 
     if not logits:
         raise InputError("nothing to replay: give --logits PATH...")
@@ -145,8 +145,8 @@ def _from_dumps(
     stops: list[int],
 ) -> tuple[list[Replay], list[str]]:
     """Replays by file and rule, and one line for each file that could not be used."""
-    from resispec_verify.analysis.replay import replay as replay_rounds
-    from resispec_verify.analysis.rounds_input import read_rounds
+    from resispec_verify.logged.replay import replay as replay_rounds
+    from resispec_verify.logged.rounds_input import read_rounds
 
     results: list[Replay] = []
     failures: list[str] = []

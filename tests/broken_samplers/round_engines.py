@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from resispec_verify.analysis.emitted import Emitted
-from resispec_verify.analysis.rounds_input import Rounds
+from resispec_verify.logged.emitted import Emitted
+from resispec_verify.logged.rounds_input import Rounds
 
 VOCAB = 12
 Law = Callable[[np.ndarray, np.ndarray, int, float], np.ndarray]

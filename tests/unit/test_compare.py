@@ -12,8 +12,8 @@ import torch
 from dump_helpers import saved_llamacpp, saved_npz, saved_safetensors
 
 from resispec_verify import InputError
-from resispec_verify.analysis.compare import compare_dumps, stored_precision
-from resispec_verify.analysis.compare_summary import (
+from resispec_verify.logged.compare import compare_dumps, stored_precision
+from resispec_verify.logged.compare_summary import (
     LEVELS,
     compare_report,
     comparison_records,

@@ -28,9 +28,9 @@ from dump_helpers import (
     saved_safetensors,
 )
 
-from resispec_verify.analysis.inspection import inspect_dump
 from resispec_verify.dumps import npz, open_dump, open_rounds, open_target, open_tree
 from resispec_verify.errors import InputError
+from resispec_verify.logged.inspection import inspect_dump
 
 CASES = int(os.environ.get("RESISPEC_FUZZ_CASES", "20"))
 SEED = int(os.environ.get("RESISPEC_FUZZ_SEED", "1"))

@@ -9,11 +9,11 @@ import pytest
 import torch
 from dump_helpers import WRITERS, logit_pair, refused, saved, saved_npz
 
-from resispec_verify.analysis.inspection import inspect_dump
 from resispec_verify.dumps import open_dump, open_rounds, open_target, open_tree
 from resispec_verify.dumps.checks.looks import FALSE_ALARM, in_order, log_probabilities
 from resispec_verify.dumps.parts.reduced import token_map
 from resispec_verify.errors import InputError
+from resispec_verify.logged.inspection import inspect_dump
 
 RNG = np.random.default_rng(11)
 TOP = torch.tensor([[3.0, 2.0, -1e4], [4.0, 1.0, 0.5]])

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_dumps_rounds_tree import UNEVEN, one_round, tree
 
-from resispec_verify.analysis.inspection import inspect_dump
 from resispec_verify.dumps.checks.oddities import RowScan
+from resispec_verify.logged.inspection import inspect_dump
 
 RNG = np.random.default_rng(7)
 
@@ -226,7 +226,7 @@ def test_batches_do_not_matter(tmp_path, monkeypatch):
     held = torch.from_numpy(tokens)
     draft = likely(tokens[:-1])
     whole = look(tmp_path, target, draft, tokens=held)
-    monkeypatch.setattr("resispec_verify.analysis.inspection._BATCH_ELEMENTS", 3 * V)
+    monkeypatch.setattr("resispec_verify.logged.inspection._BATCH_ELEMENTS", 3 * V)
     assert look(tmp_path, target, draft, tokens=held)["oddities"] == whole["oddities"]
     assert len(whole["oddities"]) >= 3
 

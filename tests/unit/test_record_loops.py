@@ -5,11 +5,11 @@ import pytest
 from record_helpers import HashModel
 
 from resispec_verify import make_rule
-from resispec_verify.analysis.replay import replay
-from resispec_verify.analysis.replay_summary import summarize_replay
-from resispec_verify.analysis.rounds_input import read_rounds
 from resispec_verify.dumps import load_mapping, open_dump, open_rounds, open_tree
 from resispec_verify.errors import InputError
+from resispec_verify.logged.replay import replay
+from resispec_verify.logged.replay_summary import summarize_replay
+from resispec_verify.logged.rounds_input import read_rounds
 from resispec_verify.record import record_flat, record_rounds, record_trees
 from resispec_verify.record.loops import Settings, draw
 from resispec_verify.record.prompts import read_prompts

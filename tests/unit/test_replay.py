@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from resispec_verify import InputError, make_rule
-from resispec_verify.analysis.replay import acceptance, replay
-from resispec_verify.analysis.replay_rows import read_rows
-from resispec_verify.analysis.replay_summary import _test, poisson_binomial_tails, summarize_replay
-from resispec_verify.analysis.rounds_input import half_ulp, read_rounds
 from resispec_verify.distributions import Sampling
+from resispec_verify.logged.replay import acceptance, replay
+from resispec_verify.logged.replay_summary import _test, poisson_binomial_tails, summarize_replay
+from resispec_verify.logged.round_rows import read_rows
+from resispec_verify.logged.rounds_input import half_ulp, read_rounds
 
 P, Q = [0.5, 0.3, 0.2], [0.6, 0.3, 0.1]
 P4, Q4 = [0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]

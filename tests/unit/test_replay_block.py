@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from resispec_verify import make_rule
-from resispec_verify.analysis.replay import replay
-from resispec_verify.analysis.replay_block import passes
-from resispec_verify.analysis.replay_next import NextToken
-from resispec_verify.analysis.replay_rows import read_rows
-from resispec_verify.analysis.replay_summary import summarize_replay
 from resispec_verify.distributions import Sampling
+from resispec_verify.logged.block import passes
+from resispec_verify.logged.next_tokens import NextToken
+from resispec_verify.logged.replay import replay
+from resispec_verify.logged.replay_summary import summarize_replay
+from resispec_verify.logged.round_rows import read_rows
 from resispec_verify.rules import make_path_rule
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "broken_samplers"))

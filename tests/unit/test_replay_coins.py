@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from resispec_verify import make_rule
-from resispec_verify.analysis.replay import replay
-from resispec_verify.analysis.replay_coins import repeats
-from resispec_verify.analysis.replay_summary import summarize_replay
+from resispec_verify.logged.coins import repeats
+from resispec_verify.logged.replay import replay
+from resispec_verify.logged.replay_summary import summarize_replay
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "broken_samplers"))
 from round_engines import engine

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from resispec_verify import make_rule
-from resispec_verify.analysis.replay import replay
-from resispec_verify.analysis.replay_summary import summarize_replay
-from resispec_verify.analysis.rounds_input import read_rounds
 from resispec_verify.distributions import Sampling
+from resispec_verify.logged.replay import replay
+from resispec_verify.logged.replay_summary import summarize_replay
+from resispec_verify.logged.rounds_input import read_rounds
 from resispec_verify.rules import make_path_rule
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "broken_samplers"))

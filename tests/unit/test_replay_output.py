@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from resispec_verify import InputError, make_rule
-from resispec_verify.analysis.inspection import inspect_dump
-from resispec_verify.analysis.replay import replay
-from resispec_verify.analysis.replay_summary import summarize_replay
-from resispec_verify.analysis.rounds_input import read_rounds
 from resispec_verify.dumps import open_rounds
+from resispec_verify.logged.inspection import inspect_dump
+from resispec_verify.logged.replay import replay
+from resispec_verify.logged.replay_summary import summarize_replay
+from resispec_verify.logged.rounds_input import read_rounds
 
 P, Q = [0.5, 0.3, 0.2], [0.5, 0.25, 0.25]
 SPECULATIVE = make_rule("speculative")

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from resispec_verify.analysis.replay_block import weights
-from resispec_verify.analysis.replay_rows import UNIT, Box, RoundRows
 from resispec_verify.distributions import Sampling
 from resispec_verify.evidence.changing_laws import ChangingLaws
 from resispec_verify.kernels.elementwise.residuals import normalize, standard_residual
+from resispec_verify.logged.block import weights
+from resispec_verify.logged.round_rows import UNIT, Box, RoundRows
 from resispec_verify.rules import Block, Rule
 
 __all__ = ["BONUS", "RESIDUAL", "NextToken", "bet_on"]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from resispec_verify.analysis.replay_rows import RoundRows
 from resispec_verify.distributions import Sampling
 from resispec_verify.evidence.changing_laws import ChangingLaws
+from resispec_verify.logged.round_rows import RoundRows
 
 __all__ = ["DRAFT", "bet_on_drafts"]
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.analysis.emitted import Emitted, emitted, end_of_text
 from resispec_verify.dumps import (
     Axis,
     FlatDump,
@@ -33,6 +32,7 @@ from resispec_verify.dumps.kinds.rounds import NEEDED, OPTIONAL
 from resispec_verify.dumps.opening import show
 from resispec_verify.dumps.rows import LazyRows, Rows, Scattered, checked_rows
 from resispec_verify.errors import InputError
+from resispec_verify.logged.emitted import Emitted, emitted, end_of_text
 
 __all__ = ["inspect_dump"]
 

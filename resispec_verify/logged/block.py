@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from resispec_verify.analysis.replay_rows import UNIT, RoundRows, tv_slack
+from resispec_verify.logged.round_rows import UNIT, RoundRows, tv_slack
 
 __all__ = ["goes_on", "passes", "weights"]
 

@@ -23,14 +23,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from resispec_verify.analysis.replay_block import goes_on, passes
-from resispec_verify.analysis.replay_coins import repeats
-from resispec_verify.analysis.replay_drafts import bet_on_drafts
-from resispec_verify.analysis.replay_next import NextToken, bet_on
-from resispec_verify.analysis.replay_rows import RoundRows, read_rows, tv_slack
-from resispec_verify.analysis.rounds_input import Rounds
 from resispec_verify.distributions import Sampling
 from resispec_verify.evidence.changing_laws import ChangingLaws
+from resispec_verify.logged.block import goes_on, passes
+from resispec_verify.logged.coins import repeats
+from resispec_verify.logged.drafts import bet_on_drafts
+from resispec_verify.logged.next_tokens import NextToken, bet_on
+from resispec_verify.logged.round_rows import RoundRows, read_rows, tv_slack
+from resispec_verify.logged.rounds_input import Rounds
 from resispec_verify.rules import Block, Rule
 
 __all__ = [
