@@ -16,8 +16,8 @@ from pathlib import Path
 
 from scipy.stats import beta
 
-from resispec_verify.analysis.check import CheckSettings, check_sampler
-from resispec_verify.analysis.check_battery import named
+from resispec_verify.sampler_check.battery import named
+from resispec_verify.sampler_check.check import CheckSettings, check_sampler
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "broken_samplers"))
 import samplers as s

@@ -17,7 +17,7 @@ from resispec_verify.cli.parameters import Count, File, Files, Flag, Names, Numb
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
-    from resispec_verify.analysis.check import CheckResult, CheckSettings
+    from resispec_verify.sampler_check.check import CheckResult, CheckSettings
 
 __all__ = ["check"]
 
@@ -102,8 +102,8 @@ def check(
     json
         Write the report here ("-": standard output).
     """
-    from resispec_verify.analysis.check_settings import DRAWS, CheckSettings
     from resispec_verify.cli.check_apart import Job, run_apart
+    from resispec_verify.sampler_check.settings import DRAWS, CheckSettings
 
     check_writable(json=json, inputs=files_read(logits or []))
     settings = CheckSettings(
@@ -140,8 +140,8 @@ def _inputs(
         raise InputError("--style block has chains of its own; leave out --input, --target and --logits")
     if (positions is not None or temperature is not None) and not logits:
         raise InputError("--positions and --temperature are for --logits")
-    from resispec_verify.analysis.check import named_inputs
-    from resispec_verify.analysis.check_battery import Input, battery
+    from resispec_verify.sampler_check.battery import Input, battery
+    from resispec_verify.sampler_check.check import named_inputs
 
     found: list[Any] = named_inputs(names or [])
     if target is not None:
@@ -159,12 +159,12 @@ def _of_dumps(paths: list[Any], positions: str | None, temperature: float | None
 
     import numpy as np
 
-    from resispec_verify.analysis.check_battery import Input
     from resispec_verify.analysis.marginals import Clock
     from resispec_verify.analysis.over_dumps import pairs_of
     from resispec_verify.backends import get_backend
     from resispec_verify.cli.kl_settings import make_reading
     from resispec_verify.cli.output import open_dump
+    from resispec_verify.sampler_check.battery import Input
 
     temperatures = None if temperature is None else [temperature]
     reading = make_reading(
@@ -186,7 +186,7 @@ def _of_dumps(paths: list[Any], positions: str | None, temperature: float | None
 
 
 def _print(sampler: str, result: CheckResult, again: str, console: Any) -> None:
-    from resispec_verify.analysis.check_report import lines
+    from resispec_verify.sampler_check.lines import lines
 
     console.print(f"{printable(sampler)}: ", end="", markup=False)
     console.print(result.verdict.replace("-", " "), style=COLOURS[result.verdict], end="")

@@ -20,8 +20,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from resispec_verify.analysis.check_settings import CheckResult, CheckSettings
 from resispec_verify.errors import InputError
+from resispec_verify.sampler_check.settings import CheckResult, CheckSettings
 
 __all__ = ["INSIDE", "Job", "StartedInside", "run_apart"]
 

@@ -59,8 +59,8 @@ def run() -> None:
 
 
 def _checked(job: Any, send: Any) -> Any:
-    from resispec_verify.analysis.check import check_sampler
     from resispec_verify.cli.user_samplers import load_sampler
+    from resispec_verify.sampler_check.check import check_sampler
 
     settings = job.settings
     if job.rule is not None:

@@ -109,7 +109,7 @@ def _nearest(name: str, names: list[str]) -> str:
 def _command(line: str, style: str) -> Callable[..., Any]:
     import shutil
 
-    from resispec_verify.analysis.check_command import CommandSampler
+    from resispec_verify.sampler_check.command import CommandSampler
 
     try:
         words = shlex.split(line)

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.analysis.check import CheckResult, CheckSettings, check_sampler, named_inputs
-from resispec_verify.analysis.check_battery import Chain, Input
-from resispec_verify.analysis.check_draft import check_declared_draft
-from resispec_verify.analysis.check_report import lines
 from resispec_verify.distributions import pair_from_probabilities
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import shown
 from resispec_verify.rules.given import given_rule
+from resispec_verify.sampler_check.battery import Chain, Input
+from resispec_verify.sampler_check.check import CheckResult, CheckSettings, check_sampler, named_inputs
+from resispec_verify.sampler_check.draft import check_declared_draft
+from resispec_verify.sampler_check.lines import lines
 
 __all__ = ["assert_draft_as_declared", "assert_lossless"]
 
@@ -40,7 +40,7 @@ def assert_lossless(
     ----------
     sampler : callable
         By ``style``: ``sampler(target, draft, rng)``, ``sampler(target, draft, candidates, rng)`` or
-        ``sampler(targets, drafts, path, rng)``; see `resispec_verify.analysis.check.check_sampler`.
+        ``sampler(targets, drafts, path, rng)``; see `resispec_verify.sampler_check.check.check_sampler`.
     pairs : sequence, optional
         What it is checked on: names of the fixed battery, or ``(target, draft)`` probabilities ``(V,)``.
         Default: the battery and a search for the worst pair; with pairs, there is no search unless
@@ -51,7 +51,7 @@ def assert_lossless(
     seconds : float
         Stop after this long, and say what was found so far.
     **settings
-        Of `resispec_verify.analysis.check.CheckSettings`: alpha, seed, candidates, proposal, rule, ...
+        Of `resispec_verify.sampler_check.check.CheckSettings`: alpha, seed, candidates, proposal, rule, ...
 
     Returns
     -------

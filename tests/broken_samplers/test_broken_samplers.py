@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import samplers as s
 
-from resispec_verify.analysis.check import CheckSettings, check_sampler
-from resispec_verify.analysis.check_battery import Input, named
 from resispec_verify.rules import make_rule
+from resispec_verify.sampler_check.battery import Input, named
+from resispec_verify.sampler_check.check import CheckSettings, check_sampler
 
 SEEDS = range(3)
 
@@ -173,9 +173,9 @@ def test_faults_of_the_joint_law_are_found(sampler):
 
 
 def test_the_marginal_of_eagle_47_is_exact_and_its_joint_is_not():
-    from resispec_verify.analysis.check_battery import chains
-    from resispec_verify.analysis.check_calls import Caller
-    from resispec_verify.analysis.check_sources import BlockSource
+    from resispec_verify.sampler_check.battery import chains
+    from resispec_verify.sampler_check.calls import Caller
+    from resispec_verify.sampler_check.sources import BlockSource
 
     source = BlockSource(chains()[0])
     fit = source.fit()

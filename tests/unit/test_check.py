@@ -9,12 +9,12 @@ import time
 import numpy as np
 import pytest
 
-from resispec_verify.analysis.check import CheckSettings, check_sampler
-from resispec_verify.analysis.check_battery import Input, named
-from resispec_verify.analysis.check_calls import BoundaryGenerator, Caller, SamplerError, boundary_words
-from resispec_verify.analysis.check_draft import check_declared_draft
 from resispec_verify.cli import main
 from resispec_verify.errors import InputError
+from resispec_verify.sampler_check.battery import Input, named
+from resispec_verify.sampler_check.calls import BoundaryGenerator, Caller, SamplerError, boundary_words
+from resispec_verify.sampler_check.check import CheckSettings, check_sampler
+from resispec_verify.sampler_check.draft import check_declared_draft
 
 QUICK = CheckSettings(draws=600, search=False, batches=(1, 8))
 BASE = [named("base")]
@@ -110,7 +110,7 @@ def test_the_time_ends_a_run():
 
 
 def test_nothing_is_claimed_about_inputs_that_were_not_reached():
-    from resispec_verify.analysis.check_report import lines
+    from resispec_verify.sampler_check.lines import lines
 
     def slow(target, draft, rng):
         time.sleep(0.3 if len(target[0]) == 4 else 0.0)
@@ -363,8 +363,8 @@ def test_an_input_of_ones_own_from_python():
 
 @pytest.mark.parametrize("proposal", ["iid", "without-replacement"])
 def test_candidates_that_are_handed_in_have_the_law_of_their_proposal(proposal):
-    from resispec_verify.analysis.check_sources import draw_candidates
     from resispec_verify.evidence.statistical import fit_test
+    from resispec_verify.sampler_check.sources import draw_candidates
 
     draft = np.array([0.4, 0.3, 0.0, 0.2, 0.1])
     first, second = draft[:, None], draft[None, :]
@@ -380,7 +380,7 @@ def test_candidates_that_are_handed_in_have_the_law_of_their_proposal(proposal):
 
 
 def test_the_top_candidates_are_those_of_the_draft():
-    from resispec_verify.analysis.check_sources import draw_candidates
+    from resispec_verify.sampler_check.sources import draw_candidates
 
     drawn = draw_candidates(np.random.default_rng(0), np.array([0.2, 0.5, 0.3]), 2, 2, "top")
     assert drawn.tolist() == [[1, 2], [1, 2]]
@@ -425,8 +425,8 @@ def test_a_name_is_no_emoji(tmp_path, capfd):
 def test_alpha_is_split_over_all_tests_that_can_reject(monkeypatch, rule):
     # Every test of the run, those of the pairs of the search included, is counted: no more than `tests` of
     # them can reject, each at no more than alpha / tests.
-    from resispec_verify.analysis import check as module
     from resispec_verify.rules import make_rule
+    from resispec_verify.sampler_check import check as module
 
     made = []
 
@@ -436,7 +436,7 @@ def test_alpha_is_split_over_all_tests_that_can_reject(monkeypatch, rule):
             super().step(caller)
 
     monkeypatch.setattr(module, "Probe", Counted)
-    monkeypatch.setattr("resispec_verify.analysis.check_search.STARTS", 4)
+    monkeypatch.setattr("resispec_verify.sampler_check.search.STARTS", 4)
     settings = CheckSettings(
         draws=300, batches=(1, 8), boundary=False, style="candidates", rule=rule and make_rule(rule)
     )
@@ -457,7 +457,7 @@ def test_alpha_is_split_over_all_tests_that_can_reject(monkeypatch, rule):
 
 
 def test_what_no_uniform_between_the_ends_shows_has_no_error_rate():
-    from resispec_verify.analysis.check_report import lines
+    from resispec_verify.sampler_check.lines import lines
 
     def at_zero(target, draft, rng):
         return np.where(rng.random(len(target)) == 0.0, 0, good(target, draft, rng))
@@ -482,7 +482,7 @@ def test_what_no_uniform_between_the_ends_shows_has_no_error_rate():
 
 
 def test_blocks_are_tried_at_the_ends_of_the_uniforms_too():
-    from resispec_verify.analysis.check_battery import chains
+    from resispec_verify.sampler_check.battery import chains
 
     def at_zero(targets, drafts, path, rng):
         tokens = np.array([[rng.choice(targets.shape[-1], p=row[0])] for row in targets])
@@ -496,7 +496,7 @@ def test_blocks_are_tried_at_the_ends_of_the_uniforms_too():
 
 
 def test_a_law_of_one_token_is_no_statement_about_groups():
-    from resispec_verify.analysis.check_report import lines
+    from resispec_verify.sampler_check.lines import lines
 
     law = np.eye(40)[3]
     result = check_sampler(good, QUICK, inputs=[Input("certain", law, np.full(40, 1 / 40))])
@@ -531,9 +531,9 @@ def test_a_rule_that_cannot_be_compared_is_said():
 
 def test_an_acceptance_of_which_a_part_is_missing_is_not_compared(monkeypatch):
     # An outcome of probability 1e-10 taken for impossible would reject at far more than 1e-9 in a run of 1e6.
-    from resispec_verify.analysis.check import certified_acceptance
     from resispec_verify.evidence import enumeration
     from resispec_verify.rules import make_rule
+    from resispec_verify.sampler_check.check import certified_acceptance
 
     rule, pair = make_rule("specinfer"), BASE[0]
     law = certified_acceptance(rule, pair, 2)
@@ -552,7 +552,7 @@ def test_an_acceptance_of_which_a_part_is_missing_is_not_compared(monkeypatch):
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_a_tuple_is_tokens_and_accepted(rows):
     # Two tokens in a tuple are not tokens and accepted, whatever the number of rows.
-    from resispec_verify.analysis.check_sources import _drawn
+    from resispec_verify.sampler_check.sources import _drawn
 
     with pytest.raises(SamplerError, match="a tuple is"):
         _drawn(tuple([0] * rows), rows, 3, 2)

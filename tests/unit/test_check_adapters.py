@@ -7,8 +7,8 @@ import types
 import numpy as np
 import pytest
 
-from resispec_verify.analysis.check import CheckSettings, check_sampler
-from resispec_verify.analysis.check_battery import chains
+from resispec_verify.sampler_check.battery import chains
+from resispec_verify.sampler_check.check import CheckSettings, check_sampler
 
 BLOCK = CheckSettings(style="block", draws=2000, batches=(8,))
 FEW = [chains()[0], chains()[2]]
@@ -107,7 +107,7 @@ def dflash(adapter, toy):
 def test_dflash_declares_what_it_draws_from_since_5_15_1(adapter, toy):
     import transformers
 
-    from resispec_verify.analysis.check_draft import check_declared_draft
+    from resispec_verify.sampler_check.draft import check_declared_draft
 
     result = check_declared_draft(dflash(adapter, toy), draws=1500)
     expected = "rejected" if release(transformers) == (5, 15, 0) else "not-rejected"
@@ -120,7 +120,7 @@ def test_the_single_position_generator_of_5_24_0_takes_the_argmax_and_declares_t
     from transformers import GenerationConfig
     from transformers.generation import candidate_generator
 
-    from resispec_verify.analysis.check_draft import check_declared_draft
+    from resispec_verify.sampler_check.draft import check_declared_draft
 
     if release(transformers) != (5, 24, 0):
         pytest.skip(f"a fault of transformers 5.24.0; {transformers.__version__} is installed")

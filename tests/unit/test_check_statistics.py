@@ -10,10 +10,10 @@ from fractions import Fraction as F
 import numpy as np
 import pytest
 
-from resispec_verify.analysis.check_battery import battery, chains, named
 from resispec_verify.evidence import eprocess
 from resispec_verify.evidence.eprocess import FitTest, Grouping, SwapTest, detectable_tv, regret
 from resispec_verify.evidence.statistical import detectable, fit_test, groupings, swap_test
+from resispec_verify.sampler_check.battery import battery, chains, named
 
 EPS = float(np.finfo(np.float64).eps)
 # The largest term of an evidence is log G(c) for the largest concentration c, about 6.6e5; a handful of

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.analysis.check_battery import Input
-from resispec_verify.analysis.check_calls import Caller, SamplerError
+from resispec_verify.sampler_check.battery import Input
+from resispec_verify.sampler_check.calls import Caller, SamplerError
 
 __all__ = ["search_pairs"]
 

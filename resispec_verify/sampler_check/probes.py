@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.analysis.check_calls import Caller
 from resispec_verify.evidence.eprocess import FitTest, Grouping, SwapTest
 from resispec_verify.evidence.statistical import swap_test
+from resispec_verify.sampler_check.calls import Caller
 
 __all__ = ["DEPENDENT", "Finding", "Probe", "seed_of"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from resispec_verify.analysis.check import CheckResult
+from resispec_verify.sampler_check.check import CheckResult
 
 __all__ = ["lines"]
 

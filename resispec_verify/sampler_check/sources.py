@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resispec_verify.analysis.check_battery import Chain, Input
-from resispec_verify.analysis.check_calls import Caller, SamplerError, tokens_of
 from resispec_verify.evidence.eprocess import FitTest, Grouping
 from resispec_verify.evidence.statistical import fit_test
+from resispec_verify.sampler_check.battery import Chain, Input
+from resispec_verify.sampler_check.calls import Caller, SamplerError, tokens_of
 
 __all__ = ["BlockSource", "Drawn", "MixedSource", "TokenSource"]
 

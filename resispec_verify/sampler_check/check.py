@@ -21,14 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.analysis.check_battery import Chain, Input, battery, chains, named
-from resispec_verify.analysis.check_calls import BoundaryGenerator, Caller, SamplerError, boundary_words
-from resispec_verify.analysis.check_probes import DEPENDENT, Finding, Probe, seed_of
-from resispec_verify.analysis.check_search import search_pairs
-from resispec_verify.analysis.check_settings import CheckResult, CheckSettings
-from resispec_verify.analysis.check_sources import BlockSource, MixedSource, TokenSource
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.statistical import detectable
+from resispec_verify.sampler_check.battery import Chain, Input, battery, chains, named
+from resispec_verify.sampler_check.calls import BoundaryGenerator, Caller, SamplerError, boundary_words
+from resispec_verify.sampler_check.probes import DEPENDENT, Finding, Probe, seed_of
+from resispec_verify.sampler_check.search import search_pairs
+from resispec_verify.sampler_check.settings import CheckResult, CheckSettings
+from resispec_verify.sampler_check.sources import BlockSource, MixedSource, TokenSource
 
 __all__ = ["CheckResult", "CheckSettings", "certified_acceptance", "check_sampler", "named_inputs"]
 
@@ -354,7 +354,7 @@ def certified_acceptance(rule: Any, pair: Input, n: int) -> np.ndarray | None:
 
 def named_inputs(names: Sequence[str]) -> list[Input]:
     """Inputs of the battery by name."""
-    from resispec_verify.analysis.check_battery import battery_names
+    from resispec_verify.sampler_check.battery import battery_names
 
     for name in names:
         if name not in battery_names():

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.analysis.check import CheckResult, CheckSettings
-from resispec_verify.analysis.check_calls import Caller, SamplerError, tokens_of
-from resispec_verify.analysis.check_probes import seed_of
 from resispec_verify.evidence.statistical import detectable, fit_test
 from resispec_verify.rules.checked import reason_of
+from resispec_verify.sampler_check.calls import Caller, SamplerError, tokens_of
+from resispec_verify.sampler_check.check import CheckResult, CheckSettings
+from resispec_verify.sampler_check.probes import seed_of
 
 __all__ = ["check_declared_draft"]
 
