@@ -77,7 +77,7 @@ def _weights(law: Any) -> str:
 
 def page() -> str:
     """The page as it should be."""
-    from resispec_verify.analysis.rules_table import FAMILY, rules_table
+    from resispec_verify.catalogue.measured import FAMILY, rules_table
 
     rows = rules_table()
     lines = [HEAD.format(pairs=len(FAMILY))[:-1]]

@@ -10,7 +10,7 @@ from resispec_verify.cli.parameters import Count, File, Number, Text
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
-    from resispec_verify.analysis.attack import Search
+    from resispec_verify.catalogue.attack import Search
 
 __all__ = ["rules"]
 
@@ -62,7 +62,7 @@ def rules(
         return _attack(attack, settings, json)
     if unused := [key for key, value in given.items() if value is not None]:
         raise InputError(f"--{unused[0]} is an option of --attack; give --attack NAME, or leave it out")
-    from resispec_verify.analysis.rules_table import rules_table
+    from resispec_verify.catalogue.measured import rules_table
 
     results = rules_table()
     write_json(json, {"schema": 1, "command": "rules", "results": results})
@@ -138,8 +138,8 @@ def _emits(witness: dict[str, Any]) -> str:
 
 
 def _attack(name: str, settings: dict[str, Any], json: Any) -> int:
-    from resispec_verify.analysis.attack import attack
-    from resispec_verify.analysis.rules_table import CATALOGUE
+    from resispec_verify.catalogue.attack import attack
+    from resispec_verify.catalogue.measured import CATALOGUE
 
     breaking = CATALOGUE[name].breaking if name in CATALOGUE else None
     variants = [None] if breaking is None else [None, breaking]

@@ -7,8 +7,8 @@ from fractions import Fraction as F
 
 import pytest
 
-from resispec_verify.analysis.attack import Found, attack, counts_of, limit_of, shrink
-from resispec_verify.analysis.rules_table import CATALOGUE, Case, measure
+from resispec_verify.catalogue.attack import Found, attack, counts_of, limit_of, shrink
+from resispec_verify.catalogue.measured import CATALOGUE, Case, measure
 from resispec_verify.cli import main
 from resispec_verify.errors import InputError
 from resispec_verify.oracle import marginal

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from resispec_verify import rules as registry
-from resispec_verify.analysis import rules_table as module
-from resispec_verify.analysis.rules_table import CATALOGUE, FAMILY, Case, measure, rules_table
+from resispec_verify.catalogue import measured as rules_table as module
+from resispec_verify.catalogue.measured import CATALOGUE, FAMILY, Case, measure, rules_table
 from resispec_verify.cli import main
 from resispec_verify.oracle import MARGINALS, PATH_RULES, total_variation
 
@@ -97,7 +97,7 @@ def test_a_narrow_terminal_shows_every_rule(columns, table, monkeypatch, capsys)
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setattr(Console, "is_terminal", property(lambda self: True))
-    monkeypatch.setattr("resispec_verify.analysis.rules_table.rules_table", lambda: list(table.values()))
+    monkeypatch.setattr("resispec_verify.catalogue.measured.rules_table", lambda: list(table.values()))
     assert main(["rules"]) == 0
     shown = capsys.readouterr().out
     assert "…" not in shown

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.analysis.rules_table import CATALOGUE, CHAINS, Case, Law, measure, witness_of
+from resispec_verify.catalogue.measured import CATALOGUE, CHAINS, Case, Law, measure, witness_of
 from resispec_verify.errors import InputError
 from resispec_verify.oracle import (
     MARGINALS,
