@@ -16,7 +16,7 @@ from pairs import Job, ModelPair, main
 from recorded import dump, report
 from tables import logs, markdown, page, save
 
-from resispec_verify.plots.marginals import COLOURS, MARKERS
+from resispec_verify.report.plots.marginals import COLOURS, MARKERS
 
 RULES = ("specinfer", "resispec", "optimal-sequential")
 NOTE = """Where a mean over all rejection paths is not known exactly its certified bounds are given.

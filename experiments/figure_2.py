@@ -22,7 +22,7 @@ from tables import logs, markdown, page, save
 from resispec_verify.analysis.position import look_at
 from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import open_dump
-from resispec_verify.plots.position import plot_position
+from resispec_verify.report.plots.position import plot_position
 from resispec_verify.rules import make_rule
 
 RULES = ("resispec", "specinfer", "optimal-sequential")

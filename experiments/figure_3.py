@@ -25,7 +25,7 @@ from resispec_verify.analysis.runtime import results, time_steps
 from resispec_verify.backends import get_backend
 from resispec_verify.decoding import decode_steps, tree_model
 from resispec_verify.dumps import open_dump
-from resispec_verify.plots.marginals import COLOURS
+from resispec_verify.report.plots.marginals import COLOURS
 from resispec_verify.rules import make_rule
 
 METHODS = (

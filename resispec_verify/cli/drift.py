@@ -243,7 +243,7 @@ def drift_of(
 
 
 def _figure(rows: list[DriftRow]) -> Any:
-    from resispec_verify.plots.drift import plot_drift
+    from resispec_verify.report.plots.drift import plot_drift
 
     return plot_drift(rows)
 

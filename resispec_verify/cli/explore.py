@@ -245,7 +245,7 @@ def _why_flat(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _curves(found: Exploration) -> dict[str, np.ndarray]:
-    from resispec_verify.plots.shaping import curve_points
+    from resispec_verify.report.plots.shaping import curve_points
 
     return found.table(curve_points(found))
 
@@ -259,7 +259,7 @@ def _records(found: Exploration) -> list[dict[str, Any]]:
 
 
 def _figure(found: Exploration, title: str) -> Any:
-    from resispec_verify.plots.shaping import plot_exploration
+    from resispec_verify.report.plots.shaping import plot_exploration
 
     return plot_exploration(found, title)
 

@@ -234,6 +234,6 @@ def _by_hand(
 
 
 def _figure(rows: list[Row]) -> Any:
-    from resispec_verify.plots.marginals import plot_marginals
+    from resispec_verify.report.plots.marginals import plot_marginals
 
     return plot_marginals(rows)

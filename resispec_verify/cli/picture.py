@@ -123,7 +123,7 @@ def picture(
 
 
 def _figure(found: Position, title: str, names: dict[int, str] | None, tokens: int) -> Any:
-    from resispec_verify.plots.position import plot_position
+    from resispec_verify.report.plots.position import plot_position
 
     return plot_position(found, title, names, tokens)
 

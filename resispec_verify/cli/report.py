@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from resispec_verify.analysis.drift_summary import DriftRow
     from resispec_verify.analysis.marginals import Evaluation, Row
     from resispec_verify.analysis.over_dumps import Reading
-    from resispec_verify.analysis.report import Picture
     from resispec_verify.dumps import FlatDump
     from resispec_verify.evidence.enumeration import Budget
+    from resispec_verify.report.page import Picture
     from resispec_verify.rules import Rule
 
 __all__ = ["report"]
@@ -200,12 +200,12 @@ def _page(
 ) -> str:
     from resispec_verify.analysis.drift_summary import drift_records
     from resispec_verify.analysis.marginals import label
-    from resispec_verify.analysis.report import Picture, html_page
     from resispec_verify.analysis.summary import position_records, summarize
     from resispec_verify.cli.kl_table import remarks
-    from resispec_verify.plots.drift import plot_drift
-    from resispec_verify.plots.marginals import plot_marginals
-    from resispec_verify.plots.svg import panels
+    from resispec_verify.report.page import Picture, html_page
+    from resispec_verify.report.plots.drift import plot_drift
+    from resispec_verify.report.plots.marginals import plot_marginals
+    from resispec_verify.report.plots.svg import panels
 
     rows = found.rows
     pictures = [
@@ -246,11 +246,11 @@ def _worst(found: _Found, rules: tuple[Rule, ...], candidates: int, tokenizer: P
     """Theorem 2's curve and the residuals at the position where a rule is furthest from the target."""
     from resispec_verify.analysis.marginals import label
     from resispec_verify.analysis.position import look_at
-    from resispec_verify.analysis.report import Picture
     from resispec_verify.analysis.shaping import explore_pair
-    from resispec_verify.plots.position import plot_position
-    from resispec_verify.plots.shaping import curve_points, plot_exploration
-    from resispec_verify.plots.svg import inline_svg, panels
+    from resispec_verify.report.page import Picture
+    from resispec_verify.report.plots.position import plot_position
+    from resispec_verify.report.plots.shaping import curve_points, plot_exploration
+    from resispec_verify.report.plots.svg import inline_svg, panels
 
     row = max(found.rows, key=lambda row: max(row.tv))
     i = max(range(len(row.tv)), key=row.tv.__getitem__)

@@ -143,7 +143,7 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _figure(rows: list[dict[str, Any]], title: str) -> Any:
-    from resispec_verify.plots.runtime import plot_runtime
+    from resispec_verify.report.plots.runtime import plot_runtime
 
     return plot_runtime(rows, title)
 

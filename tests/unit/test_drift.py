@@ -17,7 +17,7 @@ from resispec_verify.cli import main
 from resispec_verify.distributions import Pair
 from resispec_verify.evidence.enumeration import Budget, operational_marginals
 from resispec_verify.oracle import MARGINALS, limit_by_subsets
-from resispec_verify.plots.drift import plot_drift
+from resispec_verify.report.plots.drift import plot_drift
 from resispec_verify.rules import RULES, OptimalSequential, ResiSpec, SpecHub, SpecInfer, make_rule
 
 EXAMPLE = "examples/smollm2-skip6-N8-fp16.pt"

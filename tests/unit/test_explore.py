@@ -15,7 +15,7 @@ from resispec_verify.evidence import operational_marginals
 from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.optimal.l1_curve import breakpoints, exact_acceptance, l1_at, l1_with_hole
 from resispec_verify.oracle import least_distance
-from resispec_verify.plots.shaping import plot_exploration
+from resispec_verify.report.plots.shaping import plot_exploration
 from resispec_verify.rules import OptimalSequential, SpecInfer
 
 HIGHS = 1e-6  # feasibility of HiGHS is 1e-7 a row; a distance adds up a few rows

@@ -9,7 +9,7 @@ import pytest
 from resispec_verify.analysis.marginals import Clock, Evaluation, evaluate
 from resispec_verify.backends import get_backend
 from resispec_verify.distributions import Pair
-from resispec_verify.plots.marginals import plot_marginals
+from resispec_verify.report.plots.marginals import plot_marginals
 from resispec_verify.rules import ResiSpec, SpecInfer
 
 
@@ -52,7 +52,7 @@ def test_no_rows_give_an_empty_figure():
 
 def test_pyplot_stays_unloaded():
     code = (
-        "import resispec_verify.plots.marginals as m, sys; m.plot_marginals([]);"
+        "import resispec_verify.report.plots.marginals as m, sys; m.plot_marginals([]);"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     done = subprocess.run(

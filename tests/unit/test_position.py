@@ -15,7 +15,7 @@ from resispec_verify.cli import main
 from resispec_verify.cli.tokenizer import token_texts
 from resispec_verify.errors import InputError
 from resispec_verify.oracle import MARGINALS
-from resispec_verify.plots.position import plot_position
+from resispec_verify.report.plots.position import plot_position
 from resispec_verify.rules import make_rule
 
 HAND = ["--target", "0.3,0.4,0.3", "--draft", "0.6,0.3,0.1"]

@@ -13,8 +13,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from resispec_verify.analysis.report import Picture, html_page, numbers
 from resispec_verify.cli import main
+from resispec_verify.report.page import Picture, html_page, numbers
 
 EXAMPLE = "examples/smollm2-skip6-N8-fp16.pt"
 EVIL = "<script>alert(1)</script>\"'&"
@@ -160,7 +160,7 @@ def test_infinity_and_what_is_not_known():
 def test_many_marks_become_one_picture():
     from matplotlib.figure import Figure
 
-    from resispec_verify.plots.svg import inline_svg
+    from resispec_verify.report.plots.svg import inline_svg
 
     def drawn(points):
         figure = Figure()
@@ -175,7 +175,7 @@ def test_many_marks_become_one_picture():
 @pytest.fixture
 def undrawn(monkeypatch):
     """Pictures are made, but not rendered: that is what takes the time."""
-    monkeypatch.setattr("resispec_verify.plots.svg.panels", lambda figure, prefix: ["<svg></svg>"])
+    monkeypatch.setattr("resispec_verify.report.plots.svg.panels", lambda figure, prefix: ["<svg></svg>"])
 
 
 def test_other_files_are_still_reported(made, tmp_path, capsys, undrawn):

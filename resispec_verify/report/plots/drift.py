@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from resispec_verify.analysis.drift_summary import QUANTILES, DriftRow, mostly_seen
 from resispec_verify.analysis.marginals import label
-from resispec_verify.plots.marginals import COLOURS, MARKERS
+from resispec_verify.report.plots.marginals import COLOURS, MARKERS
 
 __all__ = ["plot_drift"]
 

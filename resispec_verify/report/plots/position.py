@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
 from resispec_verify.analysis.position import Position
-from resispec_verify.plots.marginals import COLOURS
+from resispec_verify.report.plots.marginals import COLOURS
 
 __all__ = ["plot_position"]
 

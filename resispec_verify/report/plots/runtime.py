@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from resispec_verify.plots.marginals import COLOURS
+from resispec_verify.report.plots.marginals import COLOURS
 
 __all__ = ["plot_runtime"]
 

@@ -1,1 +1,0 @@
-"""Figures: data in, matplotlib Figure out; no global state, no window, no file."""
