@@ -17,8 +17,8 @@ from pathlib import Path
 
 import torch
 
-from resispec_verify.decoding.llama_trees import LlamaTree
-from resispec_verify.record.llama import Llama
+from resispec_verify.models.llama import Llama
+from resispec_verify.models.llama_trees import LlamaTree
 from resispec_verify.topology import Topology
 
 GOAL = 3.0
@@ -45,7 +45,7 @@ def load(path: Path | None) -> Llama:
     """The model of a file, or a random one."""
     if path is None:
         return random_llama()
-    from resispec_verify.record.gguf_file import load_llama, open_gguf
+    from resispec_verify.models.gguf_file import load_llama, open_gguf
 
     return load_llama(open_gguf(path), str(path))
 

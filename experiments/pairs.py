@@ -21,7 +21,7 @@ from typing import Any
 from smollm2 import PACKAGE, find_gguf
 
 from resispec_verify.errors import InputError
-from resispec_verify.record.models import Opened, Variant, open_models
+from resispec_verify.models.opening import Opened, Variant, open_models
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"

@@ -33,9 +33,9 @@ try:
     from torch import Tensor
 
     from resispec_verify.errors import InputError
+    from resispec_verify.models.gguf_file import load_llama, load_tokenizer, open_gguf
+    from resispec_verify.models.llama import Llama
     from resispec_verify.record import Recorder
-    from resispec_verify.record.gguf_file import load_llama, load_tokenizer, open_gguf
-    from resispec_verify.record.llama import Llama
     from resispec_verify.record.recorder import check_path
 except ModuleNotFoundError as error:  # reported by main, so that --help works without the packages
     MISSING = error.name

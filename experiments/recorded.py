@@ -14,7 +14,7 @@ from texts import sampled_prefixes
 
 from resispec_verify.cli import main as resispec_verify
 from resispec_verify.errors import InputError
-from resispec_verify.record.gguf_file import load_tokenizer, open_gguf
+from resispec_verify.models.gguf_file import load_tokenizer, open_gguf
 
 
 def command(*arguments: object) -> None:

@@ -17,7 +17,7 @@ from resispec_verify.cli.parameters import Count, File, Number, Text
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
-    from resispec_verify.record.models import Opened, Variant
+    from resispec_verify.models.opening import Opened, Variant
     from resispec_verify.topology import Topology
 
 __all__ = ["record"]
@@ -217,7 +217,7 @@ def _topology(text: str) -> Topology:
 
 
 def _variant(draft: str, skip_layers: str | None, window: int | None, round_bits: int | None) -> Variant:
-    from resispec_verify.record.models import Variant
+    from resispec_verify.models.opening import Variant
 
     if skip_layers is not None and not re.fullmatch(r"\d{1,6}(,\d{1,6})*", skip_layers):
         raise InputError(f"--skip-layers must be numbers such as 7,10,13; got {skip_layers!r}")
@@ -255,13 +255,13 @@ def _prompts(prompt: str | None, prompts: Path | None) -> list[Any]:
 
 
 def _open(target: Path, draft: Path | None, variant: Variant, device: str) -> Opened:
-    from resispec_verify.record.models import open_models
+    from resispec_verify.models.opening import open_models
 
     return open_models(target, draft, variant, device)
 
 
 def _encoded(opened: Opened, prompts: list[Any]) -> list[list[int]]:
-    from resispec_verify.record.models import encode_all
+    from resispec_verify.models.opening import encode_all
 
     try:
         return encode_all(opened, prompts)

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.decoding.models import TreeModel, tree_model
 from resispec_verify.distributions import Sampling
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.given_candidates import NodeOutcome, outcome_given_candidates
+from resispec_verify.models.tree_models import TreeModel, tree_model
 from resispec_verify.record import arrays
 from resispec_verify.record.loops import Model, check_prompts, draw
 from resispec_verify.rules import Greedy, Proposal, Rule, TupleRule

@@ -34,7 +34,7 @@ class HashModel(SlowHashModel):
 
 def make_llama(seed=0, blocks=3, context=CONTEXT):
     torch = pytest.importorskip("torch", reason="models are computed with torch")
-    from resispec_verify.record.llama import Llama
+    from resispec_verify.models.llama import Llama
 
     weights = {
         name: torch.tensor(array, dtype=torch.float64)
@@ -52,7 +52,7 @@ def plain(llama, sequence, window=None):
 
 def trees(window=None):
     llama = make_llama()
-    from resispec_verify.decoding.llama_trees import LlamaTree, WindowedLlamaTree
+    from resispec_verify.models.llama_trees import LlamaTree, WindowedLlamaTree
 
     return llama, WindowedLlamaTree(llama, window) if window else LlamaTree(llama)
 
@@ -100,7 +100,7 @@ def test_a_wrong_tree_is_told_from_a_right_one(fault, window, monkeypatch):
     llama, model = trees(window)
     import torch
 
-    from resispec_verify.decoding import llama_trees
+    from resispec_verify.models import llama_trees
 
     model.open(PROMPT)
     if fault == "siblings are seen":
@@ -122,8 +122,8 @@ def test_a_wrong_tree_is_told_from_a_right_one(fault, window, monkeypatch):
 
 def test_single_precision_is_as_close_as_single_precision():
     exact = make_llama()
-    from resispec_verify.decoding.llama_trees import LlamaTree
-    from resispec_verify.record.llama import LlamaModel
+    from resispec_verify.models.llama import LlamaModel
+    from resispec_verify.models.llama_trees import LlamaTree
 
     single = type(exact)(
         {k: w.float() for k, w in exact.weights.items()}, exact.blocks, HEADS, KV_HEADS, CONTEXT, 1e-5, 1000.0
@@ -143,10 +143,10 @@ def test_single_precision_is_as_close_as_single_precision():
 
 def test_every_model_has_its_tree_model():
     llama = make_llama()
-    from resispec_verify.decoding.llama_trees import LlamaTree, WindowedLlamaTree
-    from resispec_verify.decoding.models import NodeByNode
-    from resispec_verify.record.llama import LlamaModel
-    from resispec_verify.record.prefix_cache import Windowed
+    from resispec_verify.models.llama import LlamaModel
+    from resispec_verify.models.llama_trees import LlamaTree, WindowedLlamaTree
+    from resispec_verify.models.prefix_cache import Windowed
+    from resispec_verify.models.tree_models import NodeByNode
 
     assert isinstance(tree_model(LlamaModel(llama)), LlamaTree)
     assert isinstance(tree_model(Windowed(LlamaModel(llama), 4)), WindowedLlamaTree)
@@ -173,8 +173,8 @@ def greedy(model, prompt, count):
 @pytest.mark.parametrize("name", RULES)
 def test_at_temperature_0_it_is_greedy_decoding(name):
     pytest.importorskip("torch", reason="models are computed with torch")
-    from resispec_verify.record.llama import LlamaModel
-    from resispec_verify.record.prefix_cache import Windowed
+    from resispec_verify.models.llama import LlamaModel
+    from resispec_verify.models.prefix_cache import Windowed
 
     llama = make_llama()
     target, rule = LlamaModel(llama), make_rule(name)

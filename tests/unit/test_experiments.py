@@ -33,7 +33,7 @@ import prefixes  # noqa: E402
 import tables  # noqa: E402
 from pairs import Job, ModelPair  # noqa: E402
 
-from resispec_verify.record.models import Variant  # noqa: E402
+from resispec_verify.models.opening import Variant  # noqa: E402
 
 SCRIPTS = (*(f"table_{i}" for i in range(1, 7)), *(f"figure_{i}" for i in range(1, 4)), "ot_n")
 

@@ -12,9 +12,9 @@ pytest.importorskip("tokenizers", reason="needs the package tokenizers")
 
 import resispec_verify.record  # noqa: E402
 from resispec_verify.errors import InputError  # noqa: E402
-from resispec_verify.record.gguf_file import load_llama, open_gguf  # noqa: E402
-from resispec_verify.record.llama import LlamaModel, rounded  # noqa: E402
-from resispec_verify.record.models import Variant, open_models  # noqa: E402
+from resispec_verify.models.gguf_file import load_llama, open_gguf  # noqa: E402
+from resispec_verify.models.llama import LlamaModel, rounded  # noqa: E402
+from resispec_verify.models.opening import Variant, open_models  # noqa: E402
 
 SEQUENCE = [5, 9, 33, 2, 17, 8, 40, 21, 3, 3, 12]
 SKIP1 = Variant(skip_layers=(1,))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
 
-from resispec_verify.record.prefix_cache import PrefixCached
+from resispec_verify.models.prefix_cache import PrefixCached
 
 __all__ = ["Llama", "LlamaModel", "rounded"]
 

@@ -10,7 +10,7 @@ from gguf import GGUFReader, dequantize
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from resispec_verify.errors import InputError
-from resispec_verify.record.llama import Llama
+from resispec_verify.models.llama import Llama
 
 __all__ = ["load_llama", "load_tokenizer", "open_gguf"]
 

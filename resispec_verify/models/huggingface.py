@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from resispec_verify.errors import InputError
-from resispec_verify.record.llama import rounded
-from resispec_verify.record.prefix_cache import PrefixCached
+from resispec_verify.models.llama import rounded
+from resispec_verify.models.prefix_cache import PrefixCached
 
 __all__ = ["FolderModel", "load_folder", "load_folder_tokenizer", "rounded_model", "without_layers"]
 

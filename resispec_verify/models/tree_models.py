@@ -12,8 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
+from resispec_verify.models.prefix_cache import Windowed
 from resispec_verify.record.loops import Model
-from resispec_verify.record.prefix_cache import Windowed
 
 __all__ = ["Grown", "NodeByNode", "TreeModel", "tree_model"]
 
@@ -118,7 +118,7 @@ def tree_model(model: Model) -> TreeModel:
     llama = getattr(inner, "llama", None)
     if llama is None:
         return NodeByNode(model)
-    from resispec_verify.decoding import llama_trees  # which imports torch
+    from resispec_verify.models import llama_trees  # which imports torch
 
     if isinstance(model, Windowed):
         return llama_trees.WindowedLlamaTree(llama, model.window)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from resispec_verify.errors import InputError
+from resispec_verify.models.prefix_cache import Windowed
 from resispec_verify.record.loops import Model
-from resispec_verify.record.prefix_cache import Windowed
 
 __all__ = ["Opened", "Variant", "open_models"]
 
@@ -147,8 +147,8 @@ def _open(path: Path, device: str) -> _Source:
 
 
 def _open_gguf(path: Path) -> _Source:
-    from resispec_verify.record import gguf_file
-    from resispec_verify.record.llama import LlamaModel
+    from resispec_verify.models import gguf_file
+    from resispec_verify.models.llama import LlamaModel
 
     reader = gguf_file.open_gguf(path)
     llama = gguf_file.load_llama(reader, str(path))
@@ -168,7 +168,7 @@ def _open_gguf(path: Path) -> _Source:
 
 
 def _open_folder(path: Path, device: str) -> _Source:
-    from resispec_verify.record import huggingface
+    from resispec_verify.models import huggingface
 
     model = huggingface.load_folder(path, device)
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from resispec_verify.decoding.models import Grown
-from resispec_verify.record.llama import Llama, Past
+from resispec_verify.models.llama import Llama, Past
+from resispec_verify.models.tree_models import Grown
 
 __all__ = ["LlamaTree", "WindowedLlamaTree", "ancestors"]
 
