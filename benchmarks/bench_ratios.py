@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resispec_verify.analysis.shaping import explore_pair
 from resispec_verify.cli import main as command
 from resispec_verify.distributions import Sampling
 from resispec_verify.evidence.enumeration import operational_marginals
@@ -25,6 +24,7 @@ from resispec_verify.kernels.paths.plan import survey
 from resispec_verify.kernels.paths.shaped import shaped_marginal
 from resispec_verify.rules import KSeq, OptimalSequential, ResiSpec, Sequoia, SpecInfer
 from resispec_verify.samplers import verify_optimal_joint, verify_optimal_sequential, verify_specinfer
+from resispec_verify.tables.shaping import explore_pair
 
 BATCH = 16
 EASY = 3e7  # paths of two rejections

@@ -26,14 +26,14 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from resispec_verify.analysis.marginals import Clock, Evaluation
-from resispec_verify.analysis.over_dumps import Reading, evaluate_dump
 from resispec_verify.backends import get_backend
 from resispec_verify.cli import main as command
 from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import open_dump
 from resispec_verify.record.pt_file import PtFile
 from resispec_verify.rules import SpecInfer
+from resispec_verify.runs.over_dumps import Reading, evaluate_dump
+from resispec_verify.tables.marginals import Clock, Evaluation
 
 SLICE = 32
 BATCH = 4

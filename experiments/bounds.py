@@ -1,6 +1,6 @@
 """What an accepted length of SpecInfer's says about that of an exact rule on the same prefixes.
 
-The step from one node to another law of acceptance is `resispec_verify.analysis.specinfer_bound`: no exact
+The step from one node to another law of acceptance is `resispec_verify.tables.specinfer_bound`: no exact
 rule accepts more than r_n times as often as SpecInfer with n i.i.d. candidates.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import brentq, linprog
 
-from resispec_verify.analysis.specinfer_bound import largest_ratio
+from resispec_verify.tables.specinfer_bound import largest_ratio
 
 
 def per_level(length: float, levels: int) -> float:

@@ -26,7 +26,7 @@ from bounds import longest, per_level
 from pairs import HERE, RESULTS, Job
 from tables import logs, markdown
 
-from resispec_verify.analysis.specinfer_bound import largest_ratio, most_accepted
+from resispec_verify.tables.specinfer_bound import largest_ratio, most_accepted
 
 PAGE = HERE.parent / "docs" / "claims.md"
 PICTURE = HERE.parent / "docs" / "img" / "ot_n.png"

@@ -19,11 +19,11 @@ from pairs import Job, ModelPair, main
 from recorded import dump, token_texts
 from tables import logs, markdown, page, save
 
-from resispec_verify.analysis.position import look_at
 from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import open_dump
 from resispec_verify.report.plots.position import plot_position
 from resispec_verify.rules import make_rule
+from resispec_verify.tables.position import look_at
 
 RULES = ("resispec", "specinfer", "optimal-sequential")
 CANDIDATES, TOKENS = 3, 10

@@ -21,12 +21,12 @@ from pairs import Job, ModelPair, main
 from recorded import dump
 from tables import logs, markdown, page, save
 
-from resispec_verify.analysis.runtime import results, time_steps
 from resispec_verify.backends import get_backend
 from resispec_verify.decoding import decode_steps, tree_model
 from resispec_verify.dumps import open_dump
 from resispec_verify.report.plots.marginals import COLOURS
 from resispec_verify.rules import make_rule
+from resispec_verify.tables.runtime import results, time_steps
 
 METHODS = (
     ("d5b3", "specinfer"), ("d5b3", "resispec"), ("sequoia64", "sequoia"), ("sequoia64", "sequoia+resispec"),

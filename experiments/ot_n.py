@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from pairs import Job, main
 from tables import line_logs, markdown, mean, page, save, write_csv
 
-from resispec_verify.analysis.specinfer_bound import largest_ratio, most_accepted
 from resispec_verify.report.plots.marginals import COLOURS, MARKERS
+from resispec_verify.tables.specinfer_bound import largest_ratio, most_accepted
 
 CANDIDATES = 3
 THEIRS, CLAIMED = per_level(2.51, 5), per_level(4.68, 5)  # Table 1, T = 1, CNN/DM

@@ -20,13 +20,13 @@ from pairs import Job, ModelPair
 from tables import Mean, appended, line_logs, mean, ratio, read_log
 from texts import sampled_prefixes
 
-from resispec_verify.analysis.trees import Drawn, add_trees
 from resispec_verify.decoding import TreeModel, tree_model
 from resispec_verify.distributions import Sampling
 from resispec_verify.dumps.kinds.tree import TreeDump, tree_from_mapping
 from resispec_verify.evidence.enumeration import operational_marginals
 from resispec_verify.record.loops import draw
 from resispec_verify.rules import Iid, SpecInfer, make_rule
+from resispec_verify.tables.trees import Drawn, add_trees
 from resispec_verify.topology import Topology
 
 RULES = ("specinfer", "resispec", "optimal-sequential", "optimal-joint")

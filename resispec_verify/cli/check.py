@@ -159,12 +159,12 @@ def _of_dumps(paths: list[Any], positions: str | None, temperature: float | None
 
     import numpy as np
 
-    from resispec_verify.analysis.marginals import Clock
-    from resispec_verify.analysis.over_dumps import pairs_of
     from resispec_verify.backends import get_backend
     from resispec_verify.cli.kl_settings import make_reading
     from resispec_verify.cli.output import open_dump
+    from resispec_verify.runs.over_dumps import pairs_of
     from resispec_verify.sampler_check.battery import Input
+    from resispec_verify.tables.marginals import Clock
 
     temperatures = None if temperature is None else [temperature]
     reading = make_reading(

@@ -24,11 +24,11 @@ from resispec_verify.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from resispec_verify.analysis.drift_summary import DriftRow
-    from resispec_verify.analysis.over_dumps import Reading
     from resispec_verify.dumps import FlatDump
     from resispec_verify.evidence.enumeration import Budget
     from resispec_verify.rules import Rule
+    from resispec_verify.runs.over_dumps import Reading
+    from resispec_verify.tables.drift_summary import DriftRow
 
 __all__ = ["drift", "drift_of"]
 
@@ -133,7 +133,7 @@ def drift(
         opening = {"pad_vocab": pad_vocab, "shards": shards}
         failures = _from_dumps(logits, opening, reading, chosen, candidates, blind_top_k, budget, rows)
     if rows:
-        from resispec_verify.analysis.drift_summary import drift_records
+        from resispec_verify.tables.drift_summary import drift_records
 
         results = [result for row in rows.values() for result in row.results()]
         write_json(json, {"schema": 1, "command": "drift", "results": results})
@@ -148,9 +148,9 @@ def drift(
 def _settings(
     names: list[str] | None, candidates: int, top_k: int, gap: float, max_states: float
 ) -> tuple[tuple[Rule, ...], Budget]:
-    from resispec_verify.analysis.drift import MOST_CANDIDATES, check_sequential
     from resispec_verify.cli.user_rules import choose_rules
     from resispec_verify.evidence.enumeration import Budget
+    from resispec_verify.tables.drift import MOST_CANDIDATES, check_sequential
 
     if not 1 <= candidates <= MOST_CANDIDATES:
         raise InputError(f"--candidates must be in 1..{MOST_CANDIDATES}, got {candidates}")
@@ -171,9 +171,9 @@ def _by_hand(
 ) -> None:  # fmt: skip
     import numpy as np
 
-    from resispec_verify.analysis.distinct import check_vocabulary
-    from resispec_verify.analysis.drift import add_drift
     from resispec_verify.distributions import Pair
+    from resispec_verify.tables.distinct import check_vocabulary
+    from resispec_verify.tables.drift import add_drift
 
     pair = pair_by_hand(target, draft)
     check_vocabulary(rules, candidates, len(pair.target), "--target")
@@ -185,9 +185,9 @@ def _from_dumps(
     paths: list[Path], opening: dict[str, Any], reading: Reading, rules: tuple[Rule, ...], candidates: int,
     top_k: int, budget: Budget, rows: dict[Any, DriftRow],
 ) -> list[str]:  # fmt: skip
-    from resispec_verify.analysis.over_dumps import position_range
     from resispec_verify.cli.kl_run import compile_kernels
     from resispec_verify.cli.output import open_dump
+    from resispec_verify.runs.over_dumps import position_range
 
     failures, seen, compiled = [], set(), False
     for path in paths:
@@ -198,7 +198,7 @@ def _from_dumps(
             dump = open_dump(path, **opening)
             start, stop = position_range(dump, reading)
             if not compiled:
-                from resispec_verify.analysis.marginals import Evaluation
+                from resispec_verify.tables.marginals import Evaluation
 
                 compile_kernels(Evaluation(rules, candidates))
                 compiled = True
@@ -225,11 +225,11 @@ def drift_of(
     advance: Callable[[int], Any] = lambda done: None,
 ) -> dict[Any, DriftRow]:
     """Rows of one dump, as `add_drift` keys them."""
-    from resispec_verify.analysis.distinct import check_vocabulary
-    from resispec_verify.analysis.drift import add_drift
-    from resispec_verify.analysis.marginals import Clock
-    from resispec_verify.analysis.over_dumps import pairs_of
     from resispec_verify.backends import get_backend
+    from resispec_verify.runs.over_dumps import pairs_of
+    from resispec_verify.tables.distinct import check_vocabulary
+    from resispec_verify.tables.drift import add_drift
+    from resispec_verify.tables.marginals import Clock
 
     check_vocabulary(rules, candidates, dump.vocab, dump.path)
     rows: dict[Any, DriftRow] = {}
@@ -249,10 +249,10 @@ def _figure(rows: list[DriftRow]) -> Any:
 
 
 def _print(rows: list[DriftRow], console: Any) -> None:
-    from resispec_verify.analysis.drift_summary import mostly_seen
-    from resispec_verify.analysis.marginals import label
     from resispec_verify.cli.kl_table import print_records
     from resispec_verify.cli.output import printable
+    from resispec_verify.tables.drift_summary import mostly_seen
+    from resispec_verify.tables.marginals import label
 
     def shown(value: Any) -> str:
         if value is None or isinstance(value, str):

@@ -28,7 +28,7 @@ from resispec_verify.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
-    from resispec_verify.analysis.shaping import Exploration
+    from resispec_verify.tables.shaping import Exploration
 
 __all__ = ["explore"]
 
@@ -115,7 +115,7 @@ def explore(
     else:
         pair = pair_by_hand(target, draft)
         p, q, facts, title = pair.target, pair.draft, {"position": 0}, "the given pair"
-    from resispec_verify.analysis.shaping import explore_pair
+    from resispec_verify.tables.shaping import explore_pair
 
     if not 2 <= candidates <= MOST_CANDIDATES:
         raise InputError(
@@ -144,10 +144,10 @@ def _wanted(at: list[float] | None) -> list[float]:
 def position_of_dump(paths: list[Path], reading: Any, position: int) -> tuple[Any, Any, dict[str, Any], str]:
     from dataclasses import replace
 
-    from resispec_verify.analysis.marginals import Clock
-    from resispec_verify.analysis.over_dumps import pairs_of
     from resispec_verify.backends import get_backend
     from resispec_verify.cli.output import open_dump
+    from resispec_verify.runs.over_dumps import pairs_of
+    from resispec_verify.tables.marginals import Clock
 
     if len(paths) != 1:
         raise InputError(
@@ -183,12 +183,12 @@ def _random(size: int, concentration: float, seed: int) -> tuple[Any, Any, dict[
 
 
 def _check(paths: list[Path], reading: Any, json: Path | None, csv: Path | None) -> int:
-    from resispec_verify.analysis.marginals import Clock
-    from resispec_verify.analysis.over_dumps import pairs_of
-    from resispec_verify.analysis.shaping import check_monotonicity
     from resispec_verify.backends import get_backend
     from resispec_verify.cli.kl_table import print_records
     from resispec_verify.cli.output import open_dump
+    from resispec_verify.runs.over_dumps import pairs_of
+    from resispec_verify.tables.marginals import Clock
+    from resispec_verify.tables.shaping import check_monotonicity
 
     rows: list[dict[str, Any]] = []
     failures: list[str] = []

@@ -27,9 +27,9 @@ from resispec_verify.cli.parameters import Count, File, Files, Flag, Names, Numb
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
-    from resispec_verify.analysis.marginals import Clock, Evaluation, Row
-    from resispec_verify.analysis.over_dumps import Reading, Table
     from resispec_verify.backends import Backend
+    from resispec_verify.runs.over_dumps import Reading, Table
+    from resispec_verify.tables.marginals import Clock, Evaluation, Row
 
 __all__ = ["kl"]
 
@@ -160,11 +160,11 @@ def kl(
         for name, value in sorted(locals().items())
         if name not in NOT_BINDING and name != "plain"
     }
-    from resispec_verify.analysis.marginals import Clock
-    from resispec_verify.analysis.over_dumps import pool
-    from resispec_verify.analysis.summary import exit_status, kl_report, position_records
     from resispec_verify.backends import get_backend
     from resispec_verify.cli.kl_table import print_table
+    from resispec_verify.runs.over_dumps import pool
+    from resispec_verify.tables.marginals import Clock
+    from resispec_verify.tables.summary import exit_status, kl_report, position_records
 
     check_writable(json=json, csv=csv, plot=plot, resume=resume, inputs=files_read(logits or []))
     check_demands(marginal, require_exact, max_tv)
@@ -219,9 +219,9 @@ def _by_hand(
 ) -> Table:
     import numpy as np
 
-    from resispec_verify.analysis.marginals import evaluate
-    from resispec_verify.analysis.over_dumps import Table
     from resispec_verify.distributions import Pair
+    from resispec_verify.runs.over_dumps import Table
+    from resispec_verify.tables.marginals import evaluate
 
     pair = pair_by_hand(target, draft)
     check_tokens(evaluation, len(pair.target), "--target")

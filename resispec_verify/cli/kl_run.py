@@ -17,12 +17,12 @@ from resispec_verify.cli.output import not_written, progress
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
-    from resispec_verify.analysis.journal import Journal
-    from resispec_verify.analysis.marginals import Clock, Evaluation
-    from resispec_verify.analysis.over_dumps import Reading, Table
-    from resispec_verify.analysis.parts import Part, Span
     from resispec_verify.backends import Backend
     from resispec_verify.dumps import FlatDump
+    from resispec_verify.runs.journal import Journal
+    from resispec_verify.runs.over_dumps import Reading, Table
+    from resispec_verify.runs.parts import Part, Span
+    from resispec_verify.tables.marginals import Clock, Evaluation
 
 __all__ = ["Run", "compile_kernels"]
 
@@ -66,7 +66,7 @@ class Run:
 
     def over(self, paths: list[Path]) -> tuple[list[Table], dict[str, Any], list[str]]:
         """Tables by file, what the files hold, and one line for each file that could not be used."""
-        from resispec_verify.analysis.over_dumps import evaluate_dump, position_range
+        from resispec_verify.runs.over_dumps import evaluate_dump, position_range
 
         if self.resume is not None and str(self.resume) == "-":
             raise InputError("--resume needs a file: a journal cannot go to standard output")
@@ -76,13 +76,13 @@ class Run:
         with ExitStack() as stack:
             client = None
             if opened and self.scheduler is not None:
-                from resispec_verify.analysis.cluster import connect
+                from resispec_verify.runs.cluster import connect
 
                 client = stack.enter_context(connect(self.scheduler, _say))
                 _quiet()
             journal = None
             if opened and self.resume is not None:
-                from resispec_verify.analysis.journal import Journal
+                from resispec_verify.runs.journal import Journal
 
                 journal = stack.enter_context(Journal(self.resume, self._header(opened)))
             if opened:
@@ -155,7 +155,7 @@ class Run:
 
     def _done(self, journal: Journal | None, number: int, dump: FlatDump) -> dict[Span, Part]:
         """What the journal has of a dump."""
-        from resispec_verify.analysis.parts import Part
+        from resispec_verify.runs.parts import Part
 
         if journal is None:
             return {}
@@ -196,9 +196,9 @@ class Run:
         """How spans are evaluated on the cluster; None without one."""
         if client is None:
             return None
-        from resispec_verify.analysis.cluster import Job, run
-        from resispec_verify.analysis.parts import Part
         from resispec_verify.dumps.fingerprint import fingerprint
+        from resispec_verify.runs.cluster import Job, run
+        from resispec_verify.runs.parts import Part
 
         found = fingerprint(dump.path, whole=False)
         where, name = os.path.abspath(dump.path), self.backend.name

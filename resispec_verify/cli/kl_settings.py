@@ -9,9 +9,9 @@ from resispec_verify.cli.user_rules import choose_rules
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
-    from resispec_verify.analysis.marginals import Evaluation
-    from resispec_verify.analysis.over_dumps import Reading
     from resispec_verify.distributions import Pair, Sampling
+    from resispec_verify.runs.over_dumps import Reading
+    from resispec_verify.tables.marginals import Evaluation
 
 __all__ = [
     "check_demands",
@@ -48,8 +48,8 @@ def make_evaluation(
     **options: str | None,
 ) -> Evaluation:
     """What to compute, from the options; raises on the first that is out of range."""
-    from resispec_verify.analysis.marginals import Evaluation
     from resispec_verify.evidence.enumeration import Budget
+    from resispec_verify.tables.marginals import Evaluation
 
     if not 1 <= candidates <= MOST_CANDIDATES:
         raise InputError(f"--candidates must be in 1..{MOST_CANDIDATES}, got {candidates}")
@@ -103,7 +103,7 @@ def make_reading(
     batch: int | None,
 ) -> Reading:
     """How rows become pairs, from the options; raises on the first that is out of range."""
-    from resispec_verify.analysis.over_dumps import Reading
+    from resispec_verify.runs.over_dumps import Reading
 
     if batch is not None and batch < 1:
         raise InputError(f"--batch must be at least 1, got {batch}")
@@ -147,7 +147,7 @@ def _positions(text: str | None) -> tuple[int | None, int | None]:
 
 def check_tokens(evaluation: Evaluation, vocab: int, where: str) -> None:
     """Refuse tokens outside the vocabulary, and more different candidates than it has tokens."""
-    from resispec_verify.analysis.distinct import check_vocabulary
+    from resispec_verify.tables.distinct import check_vocabulary
 
     check_vocabulary(evaluation.rules, evaluation.candidates, vocab, where)
     worst = max(evaluation.candidate_list or (0,))

@@ -9,9 +9,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from resispec_verify.analysis.marginals import Row, label
-from resispec_verify.analysis.summary import summarize
 from resispec_verify.cli.output import print_lines, printable
+from resispec_verify.tables.marginals import Row, label
+from resispec_verify.tables.summary import summarize
 
 __all__ = ["print_records", "print_table"]
 

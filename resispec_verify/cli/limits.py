@@ -19,7 +19,7 @@ from resispec_verify.cli.parameters import Count, File, Files, Flag, Names, Numb
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
-    from resispec_verify.analysis.limits import LimitRow
+    from resispec_verify.tables.limits import LimitRow
 
 __all__ = ["limits"]
 
@@ -155,10 +155,10 @@ def _by_hand(
 ) -> None:
     import numpy as np
 
-    from resispec_verify.analysis.distinct import check_vocabulary
-    from resispec_verify.analysis.limits import add_limits
     from resispec_verify.cli.kl_settings import pair_by_hand
     from resispec_verify.distributions import Pair
+    from resispec_verify.tables.distinct import check_vocabulary
+    from resispec_verify.tables.limits import add_limits
 
     if logits is not None:
         raise InputError("give either --logits PATH... or --target and --draft, not both")
@@ -177,11 +177,11 @@ def _from_dumps(
     rows: dict[Any, Any],
     backend: Any,
 ) -> list[str]:
-    from resispec_verify.analysis.distinct import check_vocabulary
-    from resispec_verify.analysis.limits import add_limits
-    from resispec_verify.analysis.marginals import Clock
-    from resispec_verify.analysis.over_dumps import pairs_of
     from resispec_verify.cli.output import open_dump
+    from resispec_verify.runs.over_dumps import pairs_of
+    from resispec_verify.tables.distinct import check_vocabulary
+    from resispec_verify.tables.limits import add_limits
+    from resispec_verify.tables.marginals import Clock
 
     failures, seen = [], set()
     for path in paths:
@@ -209,7 +209,7 @@ def _from_dumps(
 
 
 def _records(row: LimitRow) -> list[dict[str, Any]]:
-    from resispec_verify.analysis.marginals import label
+    from resispec_verify.tables.marginals import label
 
     return [
         {

@@ -20,7 +20,7 @@ from resispec_verify.cli.parameters import Count, File, Files, Names, Number, Te
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
-    from resispec_verify.analysis.position import Position
+    from resispec_verify.tables.position import Position
 
 __all__ = ["picture"]
 
@@ -77,10 +77,10 @@ def picture(
     plot
         Write a plot here (.png, .svg or .pdf).
     """
-    from resispec_verify.analysis.drift import MOST_CANDIDATES, check_sequential
-    from resispec_verify.analysis.position import look_at
     from resispec_verify.cli.tokenizer import token_texts
     from resispec_verify.cli.user_rules import choose_rules
+    from resispec_verify.tables.drift import MOST_CANDIDATES, check_sequential
+    from resispec_verify.tables.position import look_at
 
     read = [*files_read(logits or []), *([tokenizer] if tokenizer is not None else [])]
     check_writable(json=json, csv=csv, plot=plot, inputs=read)

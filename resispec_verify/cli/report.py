@@ -16,13 +16,13 @@ from resispec_verify.cli.parameters import Count, File, Files, Flag, Names, Numb
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
-    from resispec_verify.analysis.drift_summary import DriftRow
-    from resispec_verify.analysis.marginals import Evaluation, Row
-    from resispec_verify.analysis.over_dumps import Reading
     from resispec_verify.dumps import FlatDump
     from resispec_verify.evidence.enumeration import Budget
     from resispec_verify.report.page import Picture
     from resispec_verify.rules import Rule
+    from resispec_verify.runs.over_dumps import Reading
+    from resispec_verify.tables.drift_summary import DriftRow
+    from resispec_verify.tables.marginals import Evaluation, Row
 
 __all__ = ["report"]
 
@@ -90,9 +90,9 @@ def report(
         A tokenizer.json, for the text of the tokens.
     """
     given = dict(locals())
-    from resispec_verify.analysis.drift import MOST_CANDIDATES
     from resispec_verify.cli.kl_run import compile_kernels
     from resispec_verify.evidence.enumeration import Budget
+    from resispec_verify.tables.drift import MOST_CANDIDATES
 
     if out is None:
         raise InputError("say where the page goes: --out report.html")
@@ -151,11 +151,11 @@ class _Found:
 
     def add(self, path: Path, opening: dict[str, Any], evaluation: Evaluation, budget: Budget) -> None:
         """Evaluate one dump; nothing is kept of one that fails."""
-        from resispec_verify.analysis.marginals import Clock
-        from resispec_verify.analysis.over_dumps import Table, evaluate_dump, pool, position_range
         from resispec_verify.backends import get_backend
         from resispec_verify.dumps import open_dump
         from resispec_verify.dumps.fingerprint import fingerprint
+        from resispec_verify.runs.over_dumps import Table, evaluate_dump, pool, position_range
+        from resispec_verify.tables.marginals import Clock
 
         dump = open_dump(path, **opening)
         check_tokens(evaluation, dump.vocab, str(path))
@@ -198,14 +198,14 @@ def _sequential(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
 def _page(
     found: _Found, rules: tuple[Rule, ...], candidates: int, tokenizer: Path | None, command: str
 ) -> str:
-    from resispec_verify.analysis.drift_summary import drift_records
-    from resispec_verify.analysis.marginals import label
-    from resispec_verify.analysis.summary import position_records, summarize
     from resispec_verify.cli.kl_table import remarks
     from resispec_verify.report.page import Picture, html_page
     from resispec_verify.report.plots.drift import plot_drift
     from resispec_verify.report.plots.marginals import plot_marginals
     from resispec_verify.report.plots.svg import panels
+    from resispec_verify.tables.drift_summary import drift_records
+    from resispec_verify.tables.marginals import label
+    from resispec_verify.tables.summary import position_records, summarize
 
     rows = found.rows
     pictures = [
@@ -244,13 +244,13 @@ def _page(
 
 def _worst(found: _Found, rules: tuple[Rule, ...], candidates: int, tokenizer: Path | None) -> list[Picture]:
     """Theorem 2's curve and the residuals at the position where a rule is furthest from the target."""
-    from resispec_verify.analysis.marginals import label
-    from resispec_verify.analysis.position import look_at
-    from resispec_verify.analysis.shaping import explore_pair
     from resispec_verify.report.page import Picture
     from resispec_verify.report.plots.position import plot_position
     from resispec_verify.report.plots.shaping import curve_points, plot_exploration
     from resispec_verify.report.plots.svg import inline_svg, panels
+    from resispec_verify.tables.marginals import label
+    from resispec_verify.tables.position import look_at
+    from resispec_verify.tables.shaping import explore_pair
 
     row = max(found.rows, key=lambda row: max(row.tv))
     i = max(range(len(row.tv)), key=row.tv.__getitem__)
@@ -302,9 +302,9 @@ def _worst(found: _Found, rules: tuple[Rule, ...], candidates: int, tokenizer: P
 
 
 def _pair(dump: FlatDump, reading: Reading, position: int, temperature: float) -> tuple[Any, Any]:
-    from resispec_verify.analysis.marginals import Clock
-    from resispec_verify.analysis.over_dumps import pairs_of
     from resispec_verify.backends import get_backend
+    from resispec_verify.runs.over_dumps import pairs_of
+    from resispec_verify.tables.marginals import Clock
 
     here = replace(reading, start=position, stop=position + 1)
     for members in pairs_of(dump, here, backend=get_backend("numpy"), clock=Clock()):

@@ -69,9 +69,9 @@ def runtime(
     plot
         Write a plot here (.png, .svg or .pdf).
     """
-    from resispec_verify.analysis.runtime import results, time_steps
     from resispec_verify.backends import get_backend
     from resispec_verify.distributions import Sampling
+    from resispec_verify.tables.runtime import results, time_steps
 
     check_writable(json=json, csv=csv, plot=plot, inputs=files_read(logits or []))
     try:
@@ -111,8 +111,8 @@ def runtime(
 
 
 def _from_dump(paths: list[Path], position: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-    from resispec_verify.analysis.over_dumps import input_kind
     from resispec_verify.cli.output import open_dump
+    from resispec_verify.runs.over_dumps import input_kind
 
     if len(paths) != 1:
         raise InputError("runtime looks at one position of one dump; give one path")

@@ -22,8 +22,8 @@ from resispec_verify.cli.parameters import Count, File, Files, Flag, Names, Numb
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
-    from resispec_verify.analysis.trees import TreeRow
     from resispec_verify.rules import Rule
+    from resispec_verify.tables.trees import TreeRow
     from resispec_verify.topology import Topology
 
 __all__ = ["tree"]
@@ -217,9 +217,9 @@ def _each_once(paths: list[Path]) -> list[Path]:
 
 
 def _rules(names: list[str] | None, siblings: str, topologies: list[Topology]) -> tuple[Rule, ...]:
-    from resispec_verify.analysis.trees import default_rules
     from resispec_verify.cli.user_rules import choose_rules
     from resispec_verify.rules import PATH_RULES
+    from resispec_verify.tables.trees import default_rules
 
     if not names:
         return tuple(
@@ -256,8 +256,8 @@ def _evaluated(
     by_count: bool = False,
 ) -> tuple[list[TreeRow], list[str]]:
     """The rows of all dumps, and what could not be read."""
-    from resispec_verify.analysis.trees import add_trees, how_drawn, merge, recorded_tree
     from resispec_verify.dumps import open_tree
+    from resispec_verify.tables.trees import add_trees, how_drawn, merge, recorded_tree
 
     rows: dict[Any, TreeRow] = {}
     failures: list[str] = []
@@ -331,9 +331,9 @@ def _flat_acceptance(
     candidates: int,
 ) -> tuple[list[tuple[Rule, float, list[Any]]], list[str]]:
     """Mean acceptance by candidate, of each rule with 1, 2, ... candidates."""
-    from resispec_verify.analysis.trees import flat_acceptance
     from resispec_verify.cli.kl_settings import make_reading
     from resispec_verify.cli.output import open_dump
+    from resispec_verify.tables.trees import flat_acceptance
 
     filters = (asked["top_k"], asked["top_p"], asked["min_p"])
     given = None if asked["temperature"] is None else [asked["temperature"]]
@@ -356,7 +356,7 @@ def _star(children: int) -> Topology:
 
 
 def _records(row: TreeRow) -> list[dict[str, Any]]:
-    from resispec_verify.analysis.marginals import label
+    from resispec_verify.tables.marginals import label
 
     return [
         {

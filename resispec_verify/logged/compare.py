@@ -20,7 +20,6 @@ from typing import Any
 import ml_dtypes  # type: ignore[import]
 import numpy as np
 
-from resispec_verify.analysis.over_dumps import logits_of
 from resispec_verify.dumps import Axis, TargetDump, files_of, load_mapping, open_target, target_of
 from resispec_verify.dumps.checks.looks import log_probabilities, probabilities, stored_precision
 from resispec_verify.dumps.rows import kept_of
@@ -28,6 +27,7 @@ from resispec_verify.errors import InputError
 from resispec_verify.kernels.elementwise.divergences import distances
 from resispec_verify.kernels.elementwise.probabilities import softmax, temper
 from resispec_verify.logged.rounds_input import half_ulp
+from resispec_verify.runs.over_dumps import logits_of
 
 __all__ = ["COLUMNS", "Comparison", "compare_dumps", "read_target", "stored_precision"]
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from resispec_verify.analysis.summary import SCHEMA, plain
 from resispec_verify.logged.compare import COLUMNS, Comparison
+from resispec_verify.tables.summary import SCHEMA, plain
 
 __all__ = ["KL_DIRECTION", "compare_report", "comparison_records", "quantile", "spread"]
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.analysis.summary import plain
 from resispec_verify.evidence.changing_laws import ChangingLaws
 from resispec_verify.logged.replay import Replay, tests_of
+from resispec_verify.tables.summary import plain
 
 __all__ = ["ALPHA", "POWER", "check_records", "poisson_binomial_tails", "summarize_replay"]
 

@@ -34,7 +34,6 @@ from faults import (
     WritesInPlace,
 )
 
-from resispec_verify.analysis.marginals import Clock, Evaluation, Row, evaluate
 from resispec_verify.backends import get_backend
 from resispec_verify.distributions import Pair
 from resispec_verify.evidence import operational_marginals
@@ -52,6 +51,7 @@ from resispec_verify.oracle import (
     total_variation,
 )
 from resispec_verify.rules import Greedy, Proposal, ResiSpec, Rule, SpecInfer, Speculative
+from resispec_verify.tables.marginals import Clock, Evaluation, Row, evaluate
 from resispec_verify.verdict import Verdict, judge
 
 EPS = float(np.finfo(np.float64).eps)

@@ -11,7 +11,6 @@ import pytest
 from controls import Eagle2, OneHotTest, Sequoia
 from faults import Blend, TargetOnly
 
-from resispec_verify.analysis.marginals import Clock, Evaluation, Row, evaluate
 from resispec_verify.backends import get_backend
 from resispec_verify.distributions import Pair
 from resispec_verify.evidence import operational_marginals
@@ -27,6 +26,7 @@ from resispec_verify.oracle import (
     without_replacement,
 )
 from resispec_verify.rules import Greedy, Iid, ResiSpec, SpecInfer, Speculative, State
+from resispec_verify.tables.marginals import Clock, Evaluation, Row, evaluate
 from resispec_verify.verdict import Verdict, judge
 
 EPS = float(np.finfo(np.float64).eps)

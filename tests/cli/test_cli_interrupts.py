@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from cli_helpers import command, drawn, save
 
-from resispec_verify.analysis import marginals, over_dumps
 from resispec_verify.cli import interrupts, main
+from resispec_verify.tables import marginals, over_dumps
 
 SAID = "resispec-verify: interrupted"
 pytestmark = [pytest.mark.skipif(sys.platform == "win32", reason="signals"), pytest.mark.usefixtures("heard")]

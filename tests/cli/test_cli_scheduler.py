@@ -22,12 +22,12 @@ import pytest
 import torch
 from cli_helpers import assert_one_line, assert_refused, command, drawn, save
 
-from resispec_verify.analysis import cluster
-from resispec_verify.analysis.marginals import Evaluation
-from resispec_verify.analysis.over_dumps import Reading
 from resispec_verify.dumps.fingerprint import fingerprint
 from resispec_verify.errors import InputError
 from resispec_verify.rules import SpecInfer
+from resispec_verify.runs.over_dumps import Reading
+from resispec_verify.tables import cluster
+from resispec_verify.tables.marginals import Evaluation
 
 POSITIONS = 18
 RULE = """

@@ -13,7 +13,6 @@ import numpy as np
 from extreme_pairs import exact
 from truth import law_of
 
-from resispec_verify.analysis.marginals import Clock, Evaluation, Row, evaluate, label
 from resispec_verify.backends import get_backend
 from resispec_verify.distributions import Pair
 from resispec_verify.evidence.path_rules import path_marginal
@@ -37,6 +36,7 @@ from resispec_verify.rules import (
     SGLang,
     make_rule,
 )
+from resispec_verify.tables.marginals import Clock, Evaluation, Row, evaluate, label
 from resispec_verify.verdict import RESOLUTION, Verdict
 
 __all__ = ["SETTINGS", "Held", "Setting", "hold", "hold_path"]

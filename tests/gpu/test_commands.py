@@ -12,8 +12,6 @@ from fake_cupy import install
 from safetensors.numpy import save_file
 
 import resispec_verify.backends as backends
-from resispec_verify.analysis.marginals import Clock, Evaluation
-from resispec_verify.analysis.over_dumps import Reading, evaluate_dump
 from resispec_verify.backends import get_backend
 from resispec_verify.cli import kl_run, main
 from resispec_verify.device import batched_paths
@@ -21,6 +19,8 @@ from resispec_verify.device import marginals as device_paths
 from resispec_verify.dumps.kinds.flat import flat_from_mapping
 from resispec_verify.evidence.enumeration import Budget
 from resispec_verify.rules import ResiSpec, SpecInfer
+from resispec_verify.runs.over_dumps import Reading, evaluate_dump
+from resispec_verify.tables.marginals import Clock, Evaluation
 
 POSITIONS, VOCAB = 4, 30
 

@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resispec_verify.analysis.marginals import Clock, Evaluation, Row, evaluate
-from resispec_verify.analysis.summary import summarize
 from resispec_verify.backends import get_backend
 from resispec_verify.cli import main
 from resispec_verify.distributions import Pair
@@ -18,6 +16,8 @@ from resispec_verify.evidence.enumeration import Budget
 from resispec_verify.kernels.optimal.candidate_limits import without_replacement_limit
 from resispec_verify.oracle import limit_without_replacement, marginal
 from resispec_verify.rules import OptimalSiblings, Rule, make_rule
+from resispec_verify.tables.marginals import Clock, Evaluation, Row, evaluate
+from resispec_verify.tables.summary import summarize
 
 
 def evaluated(rule: Rule, target: list[F], draft: list[F], n: int, budget: Budget) -> Row:

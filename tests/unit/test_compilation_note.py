@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numba
 
-from resispec_verify.analysis.marginals import Evaluation
 from resispec_verify.cli import kl_run
 from resispec_verify.kernels.jit import on_compilation
 from resispec_verify.rules import SpecInfer
+from resispec_verify.tables.marginals import Evaluation
 
 
 def test_only_the_first_compilation_is_said_and_only_inside():

@@ -11,12 +11,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resispec_verify.analysis.distinct import check_support, check_vocabulary
-from resispec_verify.analysis.limits import add_limits
 from resispec_verify.distributions import Pair
 from resispec_verify.errors import InputError
 from resispec_verify.oracle import PROPOSALS
 from resispec_verify.rules import RULES, Iid, make_rule
+from resispec_verify.tables.distinct import check_support, check_vocabulary
+from resispec_verify.tables.limits import add_limits
 
 FLAT = np.full((3, 4), 0.25)
 # One, three and two tokens.

@@ -340,8 +340,8 @@ def test_what_else_is_refused(call, said):
 
 def test_inside_the_package_nothing_is_checked_twice(cli_pair, monkeypatch):
     """A run over a dump never comes through the public door."""
-    from resispec_verify.analysis.marginals import Clock, Evaluation, evaluate
     from resispec_verify.backends import get_backend
+    from resispec_verify.tables.marginals import Clock, Evaluation, evaluate
 
     def door(**values):
         raise AssertionError("checked again")

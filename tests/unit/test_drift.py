@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resispec_verify.analysis import drift
-from resispec_verify.analysis.drift import add_drift
-from resispec_verify.analysis.drift_summary import DriftRow, drift_records
 from resispec_verify.cli import main
 from resispec_verify.distributions import Pair
 from resispec_verify.evidence.enumeration import Budget, operational_marginals
 from resispec_verify.oracle import MARGINALS, limit_by_subsets
 from resispec_verify.report.plots.drift import plot_drift
 from resispec_verify.rules import RULES, OptimalSequential, ResiSpec, SpecHub, SpecInfer, make_rule
+from resispec_verify.tables import drift
+from resispec_verify.tables.drift import add_drift
+from resispec_verify.tables.drift_summary import DriftRow, drift_records
 
 EXAMPLE = "examples/smollm2-skip6-N8-fp16.pt"
 N, K = 3, 2

@@ -9,13 +9,13 @@ import pytest
 import torch
 from dump_helpers import WRITERS, logit_pair, refused, saved, saved_npz
 
-from resispec_verify.analysis.marginals import Clock
-from resispec_verify.analysis.over_dumps import Reading, pairs_of
 from resispec_verify.backends import get_backend
 from resispec_verify.cli import main
 from resispec_verify.dumps import open_dump, open_rounds, open_target, open_tree
 from resispec_verify.errors import InputError
 from resispec_verify.record.recorder import Recorder
+from resispec_verify.runs.over_dumps import Reading, pairs_of
+from resispec_verify.tables.marginals import Clock
 
 
 def logits(*shape: int, seed: int = 5) -> torch.Tensor:

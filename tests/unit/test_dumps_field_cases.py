@@ -24,7 +24,6 @@ from dump_helpers import (
     saved_safetensors,
 )
 
-from resispec_verify.analysis.over_dumps import input_kind
 from resispec_verify.dumps import (
     load_mapping,
     looks_like_probabilities,
@@ -33,6 +32,7 @@ from resispec_verify.dumps import (
     open_target,
 )
 from resispec_verify.errors import InputError
+from resispec_verify.runs.over_dumps import input_kind
 
 RNG = np.random.default_rng(11)
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from record_helpers import write_gguf
 
-from resispec_verify.analysis.specinfer_bound import largest_ratio, most_accepted
 from resispec_verify.kernels.optimal.sequential import levels as sequential_levels
+from resispec_verify.tables.specinfer_bound import largest_ratio, most_accepted
 from resispec_verify.topology import Topology
 
 for package in ("torch", "gguf", "tokenizers"):

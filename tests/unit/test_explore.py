@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resispec_verify.analysis.shaping import check_monotonicity, explore_pair
 from resispec_verify.cli import main
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.kernels.elementwise.ratio_order import ratio_order
@@ -17,6 +16,7 @@ from resispec_verify.kernels.optimal.l1_curve import breakpoints, exact_acceptan
 from resispec_verify.oracle import least_distance
 from resispec_verify.report.plots.shaping import plot_exploration
 from resispec_verify.rules import OptimalSequential, SpecInfer
+from resispec_verify.tables.shaping import check_monotonicity, explore_pair
 
 HIGHS = 1e-6  # feasibility of HiGHS is 1e-7 a row; a distance adds up a few rows
 EPS = float(np.finfo(np.float64).eps)

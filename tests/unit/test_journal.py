@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from resispec_verify.analysis.journal import Journal
 from resispec_verify.errors import InputError
+from resispec_verify.runs.journal import Journal
 
 HEADER = {
     "journal": 1,

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resispec_verify.analysis.limits import add_limits
 from resispec_verify.cli import main
 from resispec_verify.cli.limits import _print
 from resispec_verify.cli.output import table_console
@@ -19,6 +18,7 @@ from resispec_verify.kernels.optimal.candidate_limits import pairs_limit, withou
 from resispec_verify.kernels.optimal.sequential import levels, overlap
 from resispec_verify.oracle import limit_pairs, limit_without_replacement, marginal, sequential_limit
 from resispec_verify.rules import RULES, Iid, Rule, State, make_rule
+from resispec_verify.tables.limits import add_limits
 
 EPS = np.finfo(np.float64).eps
 # The quadrature for three and more candidates is good to 1e-14 a value of f; the oracle is exact.

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from resispec_verify.analysis.marginals import Clock, Evaluation
-from resispec_verify.analysis.over_dumps import Reading, evaluate_dump, evaluate_spans
-from resispec_verify.analysis.parts import Part
 from resispec_verify.backends import Backend, get_backend
 from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import FlatDump, open_dump
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.enumeration import Budget
 from resispec_verify.rules import RULES, ResiSpec, SpecInfer, make_rule
+from resispec_verify.runs.over_dumps import Reading, evaluate_dump, evaluate_spans
+from resispec_verify.runs.parts import Part
+from resispec_verify.tables.marginals import Clock, Evaluation
 
 NUMPY = get_backend("numpy")
 POSITIONS = 11

@@ -6,11 +6,11 @@ import sys
 import numpy as np
 import pytest
 
-from resispec_verify.analysis.marginals import Clock, Evaluation, evaluate
 from resispec_verify.backends import get_backend
 from resispec_verify.distributions import Pair
 from resispec_verify.report.plots.marginals import plot_marginals
 from resispec_verify.rules import ResiSpec, SpecInfer
+from resispec_verify.tables.marginals import Clock, Evaluation, evaluate
 
 
 def rows_of(target, draft):

@@ -10,13 +10,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from resispec_verify.analysis.position import look_at
 from resispec_verify.cli import main
 from resispec_verify.cli.tokenizer import token_texts
 from resispec_verify.errors import InputError
 from resispec_verify.oracle import MARGINALS
 from resispec_verify.report.plots.position import plot_position
 from resispec_verify.rules import make_rule
+from resispec_verify.tables.position import look_at
 
 HAND = ["--target", "0.3,0.4,0.3", "--draft", "0.6,0.3,0.1"]
 PAIR = tuple(Fraction(k, 10) for k in (3, 4, 3)), tuple(Fraction(k, 10) for k in (6, 3, 1))

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resispec_verify.analysis.runtime import RESISPEC, budgeting, formulation, redistribution
 from resispec_verify.cli import main
 from resispec_verify.oracle import get_proxy
 from resispec_verify.report.plots.runtime import plot_runtime
 from resispec_verify.rules import ResiSpec
+from resispec_verify.tables.runtime import RESISPEC, budgeting, formulation, redistribution
 
 EXAMPLE = "examples/smollm2-skip6-N8-fp16.pt"
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import resispec_verify as rv
-from resispec_verify.analysis.specinfer_bound import largest_ratio, most_accepted, worst_pair
+from resispec_verify.tables.specinfer_bound import largest_ratio, most_accepted, worst_pair
 
 
 def both(target, draft, n):

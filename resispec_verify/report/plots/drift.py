@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from resispec_verify.analysis.drift_summary import QUANTILES, DriftRow, mostly_seen
-from resispec_verify.analysis.marginals import label
 from resispec_verify.report.plots.marginals import COLOURS, MARKERS
+from resispec_verify.tables.drift_summary import QUANTILES, DriftRow, mostly_seen
+from resispec_verify.tables.marginals import label
 
 __all__ = ["plot_drift"]
 

@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
-from resispec_verify.analysis.position import Position
 from resispec_verify.report.plots.marginals import COLOURS
+from resispec_verify.tables.position import Position
 
 __all__ = ["plot_position"]
 

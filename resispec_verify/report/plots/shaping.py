@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from resispec_verify.analysis.shaping import Exploration
+from resispec_verify.tables.shaping import Exploration
 
 __all__ = ["curve_points", "plot_exploration"]
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resispec_verify.analysis.drift import check_sequential
-from resispec_verify.analysis.marginals import label
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.elementwise.divergences import total_variation
 from resispec_verify.rules import Rule
+from resispec_verify.tables.drift import check_sequential
+from resispec_verify.tables.marginals import label
 
 __all__ = ["Position", "look_at"]
 

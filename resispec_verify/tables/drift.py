@@ -24,9 +24,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resispec_verify.analysis.distinct import check_support
-from resispec_verify.analysis.drift_summary import DriftRow, Profile, divide
-from resispec_verify.analysis.marginals import label
 from resispec_verify.distributions import Pair
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.enumeration import Budget, Expansion, in_threads, operational_marginals
@@ -35,6 +32,9 @@ from resispec_verify.kernels.elementwise.divergences import distances
 from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.optimal.transport import limit_of_prefix
 from resispec_verify.rules import Iid, Proposal, Rule, State, TupleRule
+from resispec_verify.tables.distinct import check_support
+from resispec_verify.tables.drift_summary import DriftRow, Profile, divide
+from resispec_verify.tables.marginals import label
 
 __all__ = [
     "MOST_CANDIDATES",

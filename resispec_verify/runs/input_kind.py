@@ -15,7 +15,7 @@ from resispec_verify.dumps.rows import rows_of, widened
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
-    from resispec_verify.analysis.over_dumps import Reading
+    from resispec_verify.runs.over_dumps import Reading
 
 __all__ = ["input_kind", "kind_of_rows", "refuse_applied", "resolved"]
 

@@ -20,11 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resispec_verify.analysis.distinct import check_support
-from resispec_verify.analysis.input_kind import kind_of_rows, refuse_applied
-from resispec_verify.analysis.marginals import Clock, label
-from resispec_verify.analysis.over_dumps import Reading, logits_of, pairs_of
-from resispec_verify.analysis.tree_limits import PrefixTree, limits_of
 from resispec_verify.backends import get_backend
 from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import FlatDump, TreeDump
@@ -33,6 +28,11 @@ from resispec_verify.evidence.enumeration import Budget, operational_marginals
 from resispec_verify.evidence.given_candidates import outcome_given_candidates
 from resispec_verify.evidence.marginal import estimated_acceptance
 from resispec_verify.rules import RULES, Rule, make_rule
+from resispec_verify.runs.input_kind import kind_of_rows, refuse_applied
+from resispec_verify.runs.over_dumps import Reading, logits_of, pairs_of
+from resispec_verify.tables.distinct import check_support
+from resispec_verify.tables.marginals import Clock, label
+from resispec_verify.tables.tree_limits import PrefixTree, limits_of
 from resispec_verify.topology import Topology
 
 __all__ = [

@@ -24,13 +24,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import resispec_verify
-from resispec_verify.analysis.marginals import Evaluation
-from resispec_verify.analysis.over_dumps import Reading, evaluate_spans
-from resispec_verify.analysis.parts import Span
 from resispec_verify.backends import get_backend
 from resispec_verify.dumps import FlatDump, open_dump
 from resispec_verify.dumps.fingerprint import Fingerprint, fingerprint
 from resispec_verify.errors import InputError
+from resispec_verify.runs.over_dumps import Reading, evaluate_spans
+from resispec_verify.runs.parts import Span
+from resispec_verify.tables.marginals import Evaluation
 
 __all__ = ["LOCAL", "Job", "connect", "run"]
 
@@ -189,7 +189,7 @@ def run(
 
     def there(span: Span) -> list[tuple[Span, dict[str, Any]]]:
         # A nested function goes as code, so that what a worker lacks fails the task and not the worker.
-        from resispec_verify.analysis.cluster import evaluate_there
+        from resispec_verify.runs.cluster import evaluate_there
 
         return evaluate_there(packed, span)
 

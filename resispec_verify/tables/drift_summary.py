@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from resispec_verify.analysis.marginals import label
-from resispec_verify.analysis.summary import plain
 from resispec_verify.rules import Rule
+from resispec_verify.tables.marginals import label
+from resispec_verify.tables.summary import plain
 
 __all__ = ["QUANTILES", "DriftRow", "Profile", "divide", "drift_records", "mostly_seen"]
 

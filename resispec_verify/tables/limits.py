@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-from resispec_verify.analysis.distinct import check_support
-from resispec_verify.analysis.marginals import double, label
 from resispec_verify.backends import to_numpy
 from resispec_verify.distributions import Pair
 from resispec_verify.evidence.enumeration import Budget, operational_marginals
 from resispec_verify.kernels.optimal.sequential import levels, overlap
 from resispec_verify.rules import Rule
 from resispec_verify.rules.proposals import Iid, Proposal
+from resispec_verify.tables.distinct import check_support
+from resispec_verify.tables.marginals import double, label
 
 __all__ = ["LimitRow", "add_limits"]
 

@@ -12,9 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from resispec_verify.analysis.input_kind import input_kind, resolved
-from resispec_verify.analysis.marginals import Clock, Evaluation, Row, evaluate
-from resispec_verify.analysis.parts import Part, Span
 from resispec_verify.backends import Backend, to_numpy
 from resispec_verify.distributions import (
     Pair,
@@ -25,6 +22,9 @@ from resispec_verify.distributions import (
 from resispec_verify.dumps import Batch, FlatDump
 from resispec_verify.dumps.checks.looks import all_equal, norms, sum_tolerance
 from resispec_verify.errors import InputError
+from resispec_verify.runs.input_kind import input_kind, resolved
+from resispec_verify.runs.parts import Part, Span
+from resispec_verify.tables.marginals import Clock, Evaluation, Row, evaluate
 
 __all__ = [
     "Reading",

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields
 from typing import Any
 
-from resispec_verify.analysis.marginals import Row, label
-from resispec_verify.analysis.summary import plain
 from resispec_verify.distributions import Sampling
 from resispec_verify.rules import Rule
+from resispec_verify.tables.marginals import Row, label
+from resispec_verify.tables.summary import plain
 from resispec_verify.verdict import Verdict
 
 __all__ = ["Part", "Span"]

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from resispec_verify.analysis.marginals import Row, label
 from resispec_verify.rules import ResiSpec
+from resispec_verify.tables.marginals import Row, label
 from resispec_verify.verdict import Tier, Verdict
 
 __all__ = ["SCHEMA", "exit_status", "kl_report", "summarize"]

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-from resispec_verify.analysis.distinct import check_support
 from resispec_verify.backends import Backend, to_numpy
 from resispec_verify.distributions import Pair
 from resispec_verify.errors import InputError
@@ -24,6 +23,7 @@ from resispec_verify.evidence.marginal import Marginals, estimated_acceptance, t
 from resispec_verify.evidence.path_identity import draw_candidates, path_identity
 from resispec_verify.kernels.elementwise.divergences import distances, divergence_bounds, printed_kl
 from resispec_verify.rules import ResiSpec, Rule
+from resispec_verify.tables.distinct import check_support
 from resispec_verify.verdict import Verdict, judge_all, overall, resolution
 
 __all__ = ["Clock", "Evaluation", "Row", "double", "evaluate"]
