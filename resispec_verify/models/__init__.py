@@ -1,1 +1,1 @@
-"""TODO."""
+"""Local models: GGUF files and Hugging Face folders, opened, and run over sequences and trees."""

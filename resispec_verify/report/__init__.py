@@ -1,1 +1,1 @@
-"""TODO."""
+"""What people look at: one page (HTML) and its pictures."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""What is asked of rules at positions: numbers a position, and their summaries."""

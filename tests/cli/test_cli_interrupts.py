@@ -16,7 +16,8 @@ import pytest
 from cli_helpers import command, drawn, save
 
 from resispec_verify.cli import interrupts, main
-from resispec_verify.tables import marginals, over_dumps
+from resispec_verify.runs import over_dumps
+from resispec_verify.tables import marginals
 
 SAID = "resispec-verify: interrupted"
 pytestmark = [pytest.mark.skipif(sys.platform == "win32", reason="signals"), pytest.mark.usefixtures("heard")]

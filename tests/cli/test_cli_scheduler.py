@@ -25,8 +25,8 @@ from cli_helpers import assert_one_line, assert_refused, command, drawn, save
 from resispec_verify.dumps.fingerprint import fingerprint
 from resispec_verify.errors import InputError
 from resispec_verify.rules import SpecInfer
+from resispec_verify.runs import cluster
 from resispec_verify.runs.over_dumps import Reading
-from resispec_verify.tables import cluster
 from resispec_verify.tables.marginals import Evaluation
 
 POSITIONS = 18

@@ -15,9 +15,10 @@ from test_wide import KINDS, pair_of
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.enumeration import Budget
 from resispec_verify.evidence.marginal import tv_interval
-from resispec_verify.kernels import sequoia_paths, skipped_draws
 from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.elementwise.residuals import standard_residual
+from resispec_verify.kernels.paths import distinct as sequoia_paths
+from resispec_verify.kernels.paths import skipped_draws
 from resispec_verify.oracle import independent, marginal
 from resispec_verify.rules import Iid, ResiSpec, Sequoia, SpecInferSkipDuplicates, State, WithoutReplacement
 from resispec_verify.rules.proposals import strike_out

@@ -12,8 +12,10 @@ from strategies import EPS, pairs, row
 from test_wide import KINDS, pair_of
 
 from resispec_verify.evidence.marginal import rounding_bound
-from resispec_verify.kernels import path_grids, path_plan, shaped_paths
 from resispec_verify.kernels.elementwise.ratio_order import ratio_order
+from resispec_verify.kernels.paths import grids as path_grids
+from resispec_verify.kernels.paths import plan as path_plan
+from resispec_verify.kernels.paths import shaped as shaped_paths
 from resispec_verify.kernels.paths.grids import HOLE, OCTAVES, SHARE, T_SUM, W_SUM, build_grids
 from resispec_verify.kernels.paths.plan import Plan, no_grids
 from resispec_verify.kernels.paths.shaped import PathSum, run_plan, shape_of, shaped_marginal

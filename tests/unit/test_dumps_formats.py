@@ -26,13 +26,8 @@ from dump_helpers import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resispec_verify.dumps import (
-    jsons,
-    load_mapping,
-    looks_like_probabilities,
-    npz,
-    open_dump,
-)
+from resispec_verify.dumps import load_mapping, looks_like_probabilities, open_dump
+from resispec_verify.dumps.formats import jsons, npz
 from resispec_verify.dumps.formats import safetensors as safetensors_module
 from resispec_verify.errors import InputError
 

@@ -28,7 +28,8 @@ from dump_helpers import (
     saved_safetensors,
 )
 
-from resispec_verify.dumps import npz, open_dump, open_rounds, open_target, open_tree
+from resispec_verify.dumps import open_dump, open_rounds, open_target, open_tree
+from resispec_verify.dumps.formats import npz
 from resispec_verify.errors import InputError
 from resispec_verify.logged.inspection import inspect_dump
 

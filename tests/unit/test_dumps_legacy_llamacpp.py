@@ -18,12 +18,8 @@ from dump_helpers import (
     saved_llamacpp,
 )
 
-from resispec_verify.dumps import (
-    legacy,
-    load_mapping,
-    open_dump,
-    open_target,
-)
+from resispec_verify.dumps import load_mapping, open_dump, open_target
+from resispec_verify.dumps.formats import legacy
 
 RNG = np.random.default_rng(11)
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from resispec_verify import rules as registry
-from resispec_verify.catalogue import measured as rules_table as module
+from resispec_verify.catalogue import measured as module
 from resispec_verify.catalogue.measured import CATALOGUE, FAMILY, Case, measure, rules_table
 from resispec_verify.cli import main
 from resispec_verify.oracle import MARGINALS, PATH_RULES, total_variation

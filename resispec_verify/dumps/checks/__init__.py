@@ -1,1 +1,1 @@
-"""TODO."""
+"""What is odd or wrong about rows and what lies beside them."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Many files, or many chunks, as one dump."""

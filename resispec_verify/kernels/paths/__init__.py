@@ -1,1 +1,1 @@
-"""TODO."""
+"""Sums over rejection paths at full vocabulary."""

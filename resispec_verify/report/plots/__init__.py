@@ -1,1 +1,1 @@
-"""TODO."""
+"""Figures: data in, matplotlib Figure out; no global state, no window, no file."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The rules that come with the package: one a file."""

@@ -25,10 +25,11 @@ from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
-from resispec_verify.kernels import compiled, shaped_paths
+from resispec_verify.kernels.elementwise import compiled
 from resispec_verify.kernels.elementwise.probabilities import at
 from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.elementwise.residuals import Proxy, normalize, proxy, ratio_or_all
+from resispec_verify.kernels.paths import shaped as shaped_paths
 from resispec_verify.kernels.paths.last_round import last_round
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import strike_out
