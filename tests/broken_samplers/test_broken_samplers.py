@@ -2,7 +2,7 @@
 
 Stated budgets, as draws on the pair, at an error rate of 1e-9 a run, median over seeds: 5,000 for faults on
 three tokens, 20,000 on four. The laws in the comments are those of the exact oracle
-(`tests/unit/test_oracle_cases.py`).
+(`tests/oracle/test_oracle_cases.py`).
 """
 
 from __future__ import annotations

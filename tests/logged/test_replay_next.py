@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from round_engines import FAULTS, engine, residual
 
 from resispec_verify import make_rule
 from resispec_verify.distributions import Sampling
@@ -18,9 +16,6 @@ from resispec_verify.logged.replay_summary import summarize_replay
 from resispec_verify.logged.round_rows import read_rows
 from resispec_verify.logged.rounds_input import half_ulp, read_rounds
 from resispec_verify.rules import make_path_rule
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "broken_samplers"))
-from round_engines import FAULTS, engine, residual
 
 SPECULATIVE, BLOCK = make_rule("speculative"), make_path_rule("block")
 

@@ -1,6 +1,6 @@
 """Mutated and truncated files of every format end in one line or in an answer.
 
-``RESISPEC_FUZZ_CASES=2000 pytest -s tests/unit/test_dumps_fuzz.py`` runs as many cases a format, and
+``RESISPEC_FUZZ_CASES=2000 pytest -s tests/dumps/test_dumps_fuzz.py`` runs as many cases a format, and
 ``RESISPEC_FUZZ_SEED`` chooses others; what came of them is printed. A case must not raise anything but
 `InputError`, allocate much more than the file's size, or take long.
 """

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import ml_dtypes
 import numpy as np
 import pytest
+from round_engines import engine
 
 from resispec_verify import make_rule
 from resispec_verify.logged.coins import repeats
 from resispec_verify.logged.replay import replay
 from resispec_verify.logged.replay_summary import summarize_replay
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "broken_samplers"))
-from round_engines import engine
 
 
 @pytest.mark.parametrize(("kind", "bits"), [(np.float32, 23), (np.float16, 11), (ml_dtypes.bfloat16, 8)])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from round_engines import DRAFT_FAULTS, engine
 
 from resispec_verify import make_rule
 from resispec_verify.distributions import Sampling
@@ -16,9 +14,6 @@ from resispec_verify.logged.replay import replay
 from resispec_verify.logged.replay_summary import summarize_replay
 from resispec_verify.logged.rounds_input import read_rounds
 from resispec_verify.rules import make_path_rule
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "broken_samplers"))
-from round_engines import DRAFT_FAULTS, engine
 
 SPECULATIVE, BLOCK = make_rule("speculative"), make_path_rule("block")
 
