@@ -16,8 +16,9 @@ from array_api_compat import array_namespace, device, is_cupy_array
 
 from resispec_verify import device as gpu
 from resispec_verify.backends import on_cpu, to_numpy
-from resispec_verify.device.batched_paths import PathSums, path_sums, shaped_marginals
+from resispec_verify.device.batched_paths import path_sums, shaped_marginals
 from resispec_verify.evidence.marginal import Marginals, rounding_bound, tv_interval
+from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.rules.interface import Rule
 from resispec_verify.rules.shipped.resispec import ResiSpec
 from resispec_verify.verdict import Verdict, judge_all
@@ -84,7 +85,7 @@ def device_marginals(
     return settled
 
 
-def _sums(target: Any, candidates: int) -> Callable[..., PathSums]:
+def _sums(target: Any, candidates: int) -> Callable[..., PathSum]:
     if is_cupy_array(target) and candidates <= gpu.MOST_CANDIDATES:
         return functools.partial(gpu.path_sums, _kernels())
     return path_sums

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from resispec_verify.kernels.elementwise.residuals import accept_ratio
-from resispec_verify.kernels.paths.shaped import PathSum
+from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.rules.proposals import Iid, Proposal
 
 __all__ = ["Rule", "State"]

@@ -31,6 +31,7 @@ from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.elementwise.residuals import Proxy, normalize, proxy, ratio_or_all
 from resispec_verify.kernels.paths import shaped as shaped_paths
 from resispec_verify.kernels.paths.last_round import last_round
+from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import strike_out
 
@@ -101,7 +102,7 @@ class ResiSpec(Rule):
 
     def sum_paths(
         self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
-    ) -> shaped_paths.PathSum | None:
+    ) -> PathSum | None:
         """The scalar recursion; where the hole is read literally, with one candidate only."""
         if type(self) is not ResiSpec or (self.hole == "literal" and candidates != 1):
             return None
