@@ -119,6 +119,15 @@ class Rule(ABC):
         """
         return None
 
+    def sum_paths_on_device(
+        self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+    ) -> PathSum | None:
+        """The same for float64 rows ``(B, V)`` where they live, not on a CPU; ``most_paths`` is for each.
+
+        None (the default) where the rule can only be summed on the CPU.
+        """
+        return None
+
     def proxy(self, current: Any, draft: Any, token: Any) -> Any:
         """The proxy ``k`` of the paper's Appendix B after rejecting ``token (...,)``; ``(..., V)``.
 
