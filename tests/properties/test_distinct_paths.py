@@ -19,6 +19,7 @@ from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.elementwise.residuals import standard_residual
 from resispec_verify.kernels.paths import distinct as sequoia_paths
 from resispec_verify.kernels.paths import skipped_draws
+from resispec_verify.kernels.paths.clusters import clustered
 from resispec_verify.oracle import independent, marginal
 from resispec_verify.rules import Iid, ResiSpec, Sequoia, SpecInferSkipDuplicates, State, WithoutReplacement
 from resispec_verify.rules.proposals import strike_out
@@ -136,7 +137,7 @@ def test_a_draft_that_is_not_renormalised_is_told_apart():
 def test_the_marginal_is_measured(n):
     # The same walk without 1/(1 - Q): its rounds do not balance, and the marginal shows it.
     order = ratio_order(*(rows[0] for rows in pair_of("flat", 24, n)))
-    clusters = sequoia_paths._cluster(order, n - 1, 24)
+    clusters = clustered(order, n - 1, 24)
     clusters = clusters._replace(top=0, rest=float(order.q.sum()))
     for q, least, most in ((clusters.mean, 0.0, 1e-14), (0.0 * clusters.mean, 1e-3, 1.0)):
         _, atoms, _ = sequoia_paths._run(order, n, clusters, q, clusters.mean, True)
@@ -156,7 +157,7 @@ def test_clusters_bound_what_they_cost(kind, n):
         found = sequoia_paths._bounded(order, n, most)
         assert np.abs(found.acceptance - exact.acceptance).max() <= found.acceptance_error + rounding
         assert 0.5 * np.abs(found.mass - exact.mass).sum() <= rounding
-        clusters = sequoia_paths._cluster(order, n - 1, most)
+        clusters = clustered(order, n - 1, most)
         assert clusters.mean.size <= max(most, n)
         assert (clusters.low <= clusters.mean).all()
         assert (clusters.mean <= clusters.high).all()

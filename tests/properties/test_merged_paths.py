@@ -173,10 +173,10 @@ def upwards(grids):
 
 def evaluated(**columns: float):
     """A twin that gets some of what a cell hands on wrong, by a factor."""
-    true = path_grids.evaluate_chunk
+    true = shaped_paths.evaluate_chunk
 
-    def evaluate(level, chunk, chunks, order, levels, grids, values, sums):
-        true(level, chunk, chunks, order, levels, grids, values, sums)
+    def evaluate(level, part, order, levels, grids, values, sums):
+        true(level, part, order, levels, grids, values, sums)
         for name, factor in columns.items():
             values[..., getattr(path_grids, name)] *= factor
 

@@ -98,9 +98,9 @@ def test_the_water_level(data):
     right = level(t, p, q, holes)
     hole = np.array([[order.q[j], order.p[j]] for j in others]).reshape(-1, 2)
     found, rank, slope, share = level_of(
-        float(t), own, order.q[own], order.p[own], len(others), hole, np.array(others, np.int64),
+        float(t), (own, order.q[own], order.p[own]), len(others), hole, np.array(others, np.int64),
+        (levels.top, levels.finite, levels.outside),
         order.ratio, order.table, order.prefix, order.q, levels.filled, levels.table, levels.suffix,
-        levels.top, levels.finite, levels.outside,
     )  # fmt: skip
     slack = 20 * size * float(np.finfo(float).eps)  # of t and of what the holes hold
     off = [x for x in range(size) if x not in holes]

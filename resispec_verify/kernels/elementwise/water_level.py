@@ -116,16 +116,20 @@ def _partial_slope(rank, j, p, holes, hole_rank, stop, q_all):
 
 @jit(forceinline=True)
 def level_of(
-    t, j, q, p, holes, hole, hole_rank, ratio, table, prefix, q_all, filled, fill_table, suffix,
-    top, finite, outside,
+    t, token, holes, hole, hole_rank, ends, ratio, table, prefix, q_all, filled, fill_table, suffix
 ):  # fmt: skip
-    """The level with total ``t`` off the token at rank ``j`` and off the holes: (level, rank, slope, spill).
+    """The level with total ``t`` off a token and off the holes: (level, rank, slope, spill).
 
-    ``q`` and ``p`` are those of ``j``; ``p = 0`` leaves nothing out. ``hole[h]`` starts with q and p of the
-    hole at ``hole_rank[h]``. ``slope`` is at least the derivative of the sum at the level. Where all are full
-    the rank is ``finite``, and ``spill`` is the share of p that tokens with q = 0 get. There must be no faint
-    tokens. Arrays come one by one: taken out of a tuple here, each would be counted at each call.
+    ``token`` is its rank, q and p; ``p = 0`` leaves nothing out. ``hole[h]`` starts with q and p of the hole
+    at ``hole_rank[h]``. ``ends`` are top, finite and outside of `Levels`. ``slope`` is at least the
+    derivative of the sum at the level. Where all are full the rank is ``finite``, and ``spill`` is the share
+    of p that tokens with q = 0 get. There must be no faint tokens.
+
+    So many parameters because arrays come one by one: taken out of a tuple here, each would be counted at
+    each call, which makes a walk over paths take twice the time.
     """
+    j, q, p = token
+    top, finite, outside = ends
     base, part, stop, which = t, 0.0, finite, 0
     for g in range(-1 if p > 0.0 else 0, holes):
         at = j if g < 0 else hole_rank[g]

@@ -52,6 +52,7 @@ from numpy.typing import NDArray
 
 from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, rank_below
 from resispec_verify.kernels.jit import jit
+from resispec_verify.kernels.paths.clusters import Clusters, clustered
 from resispec_verify.kernels.paths.path_sum import PathSum
 
 __all__ = ["distinct_marginal"]
@@ -61,20 +62,6 @@ _EVALUATIONS = (2.5e5, 4e6)
 # The error that is fine, and the error that is too much, in units of the gap.
 _FINE, _COARSE = 1e-6, 0.1
 _SMALLEST = 1e-250  # of the q whose inverse is safe to multiply with
-_BISECTIONS = 60  # of the logarithm of the clusters' width
-
-
-class _Clusters(NamedTuple):
-    """Tokens with q > 0 by clusters of similar q, in ascending order of q; by p/q inside a cluster."""
-
-    start: NDArray[np.int64]  # (m + 1,) first token of each cluster
-    ratio: NDArray[np.float64]  # (tokens,)
-    prefix: NDArray[np.float64]  # (tokens + m, 2) sums of q and p in a cluster; it begins at start[c] + c
-    low: NDArray[np.float64]  # (m,) least, mean and largest q
-    mean: NDArray[np.float64]
-    high: NDArray[np.float64]
-    top: int  # clusters at the end with one value of q each, as many as a path has tokens
-    rest: float  # sum of q below them
 
 
 _FRAME = np.dtype(
@@ -94,8 +81,12 @@ _FRAME = np.dtype(
 
 
 class _Work(NamedTuple):
-    """Mutable accumulators of one walk."""
+    """What one walk reads besides the clusters, and its mutable accumulators."""
 
+    q: NDArray[np.float64]  # (m,) of each cluster in u
+    own: NDArray[np.float64]  # (m,) what a drawn token takes away
+    signed: bool  # whether negative probabilities, which the means of clusters can make, are kept
+    suffix: NDArray[np.float64]  # (V + 1, 2) sums of q and p from a rank on: differences would cancel
     frames: NDArray[np.void]  # (n + 1,) _FRAME: the current path, one record a token
     pointer: NDArray[np.int64]  # (n + 1, m) tokens of each cluster with p/q < lam_k
     drawn: NDArray[np.int64]  # (m,) tokens of the path, by cluster
@@ -103,60 +94,6 @@ class _Work(NamedTuple):
     rejected: NDArray[np.float64]  # (n + 1,) W_k
     atoms: NDArray[np.float64]  # (V + 1, 2) sums of b and of b lam, by the rank of lam
     cell: NDArray[np.float64]  # (1,) scratch
-
-
-@jit()
-def _cut(values, counts, top, width):
-    """First value of each cluster if ``q(cluster) (b - a)`` may be ``width``; the last ``top`` stay alone."""
-    starts = np.empty(values.shape[0] + 1, np.int64)
-    m, held = 0, 0.0
-    for i in range(values.shape[0]):
-        held += counts[i] * values[i]
-        if m == 0 or i >= values.shape[0] - top or held * (values[i] - values[starts[m - 1]]) > width:
-            starts[m] = i
-            m += 1
-            held = counts[i] * values[i]
-    starts[m] = values.shape[0]
-    return starts[: m + 1]
-
-
-def _cluster(order: RatioOrder, tokens_drawn: int, most: int) -> _Clusters:
-    support = order.q > 0.0
-    ratio, p, q = order.ratio[support], order.p[support], order.q[support]
-    values, member, counts = np.unique(q, return_inverse=True, return_counts=True)
-    top = min(max(tokens_drawn, 1), values.size)
-    starts = _cut(values, counts, top, 0.0)
-    if starts.size - 1 > most:
-        narrow, wide = 1e-40, 1.0
-        for _ in range(_BISECTIONS):
-            width = float(np.sqrt(narrow * wide))
-            starts = _cut(values, counts, top, width)
-            narrow, wide = (narrow, width) if starts.size - 1 <= most else (width, wide)
-        starts = _cut(values, counts, top, wide)
-    m = starts.size - 1
-    of_value = np.repeat(np.arange(m), np.diff(starts))
-    by_cluster = np.argsort(of_value[member], kind="stable")
-    sizes = np.bincount(of_value, weights=counts, minlength=m).astype(np.int64)
-    start = np.concatenate([[0], np.cumsum(sizes)])
-    ratio, p, q = ratio[by_cluster], p[by_cluster], q[by_cluster]
-    low, high = values[starts[:-1]], values[starts[1:] - 1]
-    weight = counts * values
-    mean = np.add.reduceat(weight * values, starts[:-1]) / np.add.reduceat(weight, starts[:-1])
-    mean = np.clip(mean, low, high)
-    return _Clusters(
-        start, ratio, _prefixes(start, p, q), low, mean, high, top, float(np.sum(weight[: starts[m - top]]))
-    )
-
-
-@jit()
-def _prefixes(start, p, q):
-    m = start.shape[0] - 1
-    out = np.zeros((p.shape[0] + m, 2))
-    for c in range(m):
-        for i in range(start[c], start[c + 1]):
-            out[i + c + 1, 0] = out[i + c, 0] + q[i]
-            out[i + c + 1, 1] = out[i + c, 1] + p[i]
-    return out
 
 
 @jit()
@@ -183,8 +120,12 @@ def _advance(pointer, lam, clusters):
 
 
 @numba.njit(inline="always")
-def _chance(c, before, after, lam, u, z, own, room, clusters, drawn):
-    """Probability ``w`` that the next candidate is a new token of cluster c, and rejected."""
+def _chance(c, before, after, state, own, room, clusters, drawn):
+    """Probability ``w`` that the next candidate is a new token of cluster c, and rejected.
+
+    ``state`` is (lam, u, S(lam)).
+    """
+    lam, u, z = state
     if drawn[c] >= room[c]:
         return 0.0
     prefix, at = clusters.prefix, clusters.start[c] + c
@@ -194,7 +135,7 @@ def _chance(c, before, after, lam, u, z, own, room, clusters, drawn):
 
 
 @jit()
-def _leaves(n, signed, q, own, frame, after, order, suffix, clusters, work):
+def _leaves(n, frame, after, order, clusters, work):
     """Reject every cluster as token n - 1 after the path of ``frame``, and the last candidate after that.
 
     Returns the probability of the former. ``after`` is ``(lam, S(lam))`` of the next state. This is where the
@@ -202,12 +143,13 @@ def _leaves(n, signed, q, own, frame, after, order, suffix, clusters, work):
     """
     ratio, table, cell, drawn = order.ratio, order.table, work.cell, work.drawn
     before, behind = work.pointer[n - 2], work.pointer[n - 1]
+    q, own, suffix, room, signed = work.q, work.own, work.suffix, work.room, work.signed
     lam, z = after
     m = q.shape[0]
     upper = _left(0.0, q, clusters, drawn)
     total = all_rejected = 0.0
     for c in range(m):
-        w = frame.w * _chance(c, before, behind, frame.lam, frame.u, frame.z, own, work.room, clusters, drawn)
+        w = frame.w * _chance(c, before, behind, (frame.lam, frame.u, frame.z), own, room, clusters, drawn)
         if w == 0.0 or (w < 0.0 and not signed):
             continue
         total += w
@@ -240,14 +182,15 @@ def _leaves(n, signed, q, own, frame, after, order, suffix, clusters, work):
 
 
 @jit()
-def _next_child(level, signed, q, own, z_after, clusters, work):
+def _next_child(level, z_after, clusters, work):
     """Open the next path of one more token, in ``frames[level + 1]``; False when there is none."""
     frame, child, drawn, room = work.frames[level], work.frames[level + 1], work.drawn, work.room
     before, behind = work.pointer[level], work.pointer[level + 1]
+    q, own, signed = work.q, work.own, work.signed
     if z_after <= 0.0:
         return False
     for c in range(frame.cursor, q.shape[0]):
-        w = frame.w * _chance(c, before, behind, frame.lam, frame.u, frame.z, own, room, clusters, drawn)
+        w = frame.w * _chance(c, before, behind, (frame.lam, frame.u, frame.z), own, room, clusters, drawn)
         if w == 0.0 or (w < 0.0 and not signed):
             continue
         frame.out += w
@@ -265,13 +208,9 @@ def _next_child(level, signed, q, own, z_after, clusters, work):
 
 
 @jit()
-def _walk(n, signed, q, own, order, suffix, clusters, work):
-    """Depth-first over all paths of clusters, with ``q`` in u and ``own`` for what a drawn token takes away.
-
-    Negative probabilities, which the means of clusters can make, are kept if ``signed``. Returns how many
-    evaluations it made.
-    """
-    frames, pointer = work.frames, work.pointer
+def _walk(n, order, clusters, work):
+    """Depth-first over all paths of clusters; returns how many evaluations it made."""
+    frames, pointer, suffix = work.frames, work.pointer, work.suffix
     level, evaluations, entered = 0, 0, True
     root = frames[0]
     root.lam, root.u, root.z, root.w = 0.0, 1.0, 1.0, 1.0
@@ -284,11 +223,11 @@ def _walk(n, signed, q, own, order, suffix, clusters, work):
         if entered:
             frame.out, frame.cursor, frame.fresh = 0.0, 0, True
             _advance(pointer[level + 1], lam, clusters)
-            evaluations += q.shape[0]
+            evaluations += pointer.shape[1]
         entered = False
         if level == n - 2:
-            frame.out = _leaves(n, signed, q, own, frame, (lam, z), order, suffix, clusters, work)
-        elif _next_child(level, signed, q, own, z, clusters, work):
+            frame.out = _leaves(n, frame, (lam, z), order, clusters, work)
+        elif _next_child(level, z, clusters, work):
             if frame.fresh:  # siblings come in ascending order of lam: their pointers go on
                 pointer[level + 2, :] = pointer[level + 1, :]
             frame.fresh = False
@@ -320,13 +259,13 @@ def _collect(order, atoms):
 def _run(
     order: RatioOrder,
     n: int,
-    clusters: _Clusters,
+    clusters: Clusters,
     q: NDArray[np.float64],
     own: NDArray[np.float64],
     signed: bool,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
     """``W_1..W_n``, atoms and evaluations of one walk."""
-    suffix = np.zeros((order.p.size + 1, 2))  # sums of q and p from a rank on: differences would cancel
+    suffix = np.zeros((order.p.size + 1, 2))
     suffix[:-1, 0] = np.cumsum(order.q[::-1])[::-1]
     suffix[:-1, 1] = np.cumsum(order.p[::-1])[::-1]
     m = q.size
@@ -334,6 +273,10 @@ def _run(
     if signed:  # rounds balance only if a cluster that stands for its mean is never full
         room = np.where(clusters.low == clusters.high, room, n)
     work = _Work(
+        q,
+        own,
+        signed,
+        suffix,
         frames=np.zeros(n + 1, _FRAME),
         pointer=np.zeros((n + 1, m), np.int64),
         drawn=np.zeros(m, np.int64),
@@ -342,7 +285,7 @@ def _run(
         atoms=np.zeros((order.p.size + 1, 2)),
         cell=np.zeros(1),
     )
-    evaluations = _walk(n, signed, q, own, order, suffix, clusters, work)
+    evaluations = _walk(n, order, clusters, work)
     return work.rejected[1:], work.atoms, evaluations
 
 
@@ -410,7 +353,7 @@ def _one(order: RatioOrder) -> PathSum:
 
 def _bounded(order: RatioOrder, n: int, most: int) -> PathSum:
     """At most ``most`` clusters, or n where that is more."""
-    clusters = _cluster(order, n - 1, most)
+    clusters = clustered(order, n - 1, most)
     rejected, atoms, paths = _run(order, n, clusters, clusters.mean, clusters.mean, True)
     error = 0.0
     if not np.array_equal(clusters.low, clusters.high):

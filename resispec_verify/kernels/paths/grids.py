@@ -51,8 +51,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, float_bits, rank_of
-from resispec_verify.kernels.elementwise.water_level import level_of
-from resispec_verify.kernels.jit import jit
 
 __all__ = [
     "MOST_BITS",
@@ -61,9 +59,11 @@ __all__ = [
     "Sums",
     "build_grids",
     "cell_of",
-    "evaluate_chunk",
+    "cell_or_bare",
+    "mixed",
     "new_sums",
-    "place_chunk",
+    "rejected_next",
+    "remembered",
 ]
 
 MOST_BITS = 12
@@ -148,6 +148,15 @@ def cell_of(t, level, s, first, bits):
 
 
 @numba.njit(inline="always")
+def cell_or_bare(t, level, s, first, bits):
+    """The cell that holds t on the grid of set ``s``, else on that of set 0, or -1; and the set."""
+    cell = cell_of(t, level, s, first, bits)
+    if cell < 0 and s > 0:
+        return cell_of(t, level, 0, first, bits), 0
+    return cell, s
+
+
+@numba.njit(inline="always")
 def remembered(s, token_set):
     """The set of a path in ``s`` after the rejection of a token in ``token_set``: the larger q stays."""
     if s == 0 or token_set == 0:
@@ -155,216 +164,20 @@ def remembered(s, token_set):
     return min(s, token_set)
 
 
-@jit()
-def _leaves(s, chunk, chunks, place, order, levels, grids, values, deposits, sums):
-    """All last rejections of the paths on the grid of set ``s``, interpolated in their cells.
-
-    With ``place`` they are placed as often as ``deposits`` says; without, summed up in ``values``. Every
-    ``chunks``-th token is rejected, from ``chunk`` on.
-    """
-    ratio, q_all, p_all, prefix, table = order.ratio, order.q, order.p, order.prefix, order.table
-    low, high = grids.low, grids.high
-    start, stop = grids.span[-1, s, 0], grids.span[-1, s, 1]
-    if start == stop:
-        return
-    hole = grids.hole[s]
-    hole_q = hole_p = 0.0
-    if hole >= 0:
-        hole_q, hole_p = q_all[hole], p_all[hole]
-    if levels is not None:
-        filled, fill_table, suffix = levels.filled, levels.table, levels.suffix
-        top, finite, outside = levels.top, levels.finite, levels.outside
-    others, others_rank = np.array([[hole_q, hole_p]]), np.array([hole])
-    extent = rank_of(low[stop - 1], ratio, table)
-    alive, paths = start, 0
-    for i in range(chunk, extent + 1, chunks):
-        j = i
-        if i == extent:  # the hole can be rejected again even where p/q >= t
-            if hole < extent:
-                continue
-            j = hole
-        q, free, begin, hole_left = q_all[j], p_all[j], start, 1 if hole >= 0 else 0
-        if j == hole:
-            free = 0.0
-        else:
-            while alive < stop and low[alive] * q <= free:
-                alive += 1
-            begin = alive
-        correction, spilled, known = 0.0, 0.0, False
-        r_a, r_b, t_a, t_b, own_a, own_b, hole_a, hole_b = 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-        d_a = d_b = slope_a = slope_b = l_a = l_b = c_a = c_b = spill_a = spill_b = 0.0
-        for k in range(begin, stop):
-            if place and deposits[k, 0] == 0.0 and deposits[k, 1] == 0.0:
-                known = False
-                continue
-            if not known:
-                t_a = low[k] * q - free
-            if t_a <= 0.0:
-                continue
-            t_b = high[k] * q - free
-            if levels is None:
-                if not known:
-                    r_a = rank_of(t_a, ratio, table)
-                    own_a, hole_a = min(t_a * q, free), min(t_a * hole_q, hole_p)
-                    d_a = max(t_a * prefix[r_a, 0] - prefix[r_a, 1], 0.0) + own_a + hole_a
-                    slope_a = (
-                        prefix[r_a, 0] + (q if own_a < free else 0.0) + (hole_q if hole_a < hole_p else 0.0)
-                    )
-                r_b = rank_of(t_b, ratio, table)
-                own_b, hole_b = min(t_b * q, free), min(t_b * hole_q, hole_p)
-                d_b = max(t_b * prefix[r_b, 0] - prefix[r_b, 1], 0.0) + own_b + hole_b
-                slope_b = prefix[r_b, 0] + (q if own_b < free else 0.0) + (hole_q if hole_b < hole_p else 0.0)
-                tangent = d_a + slope_a * (t_b - t_a)
-                c_a = d_a / (low[k] * (1.0 - q) + d_a) if d_a > 0.0 else 0.0
-                c_b = tangent / (high[k] * (1.0 - q) + tangent) if tangent > 0.0 else 0.0
-                l_a, l_b = t_a, t_b
-            else:
-                l_a, r_a, slope, spill_a = level_of(
-                    t_a, j, q, free, hole_left, others, others_rank, ratio, table, prefix, q_all, filled,
-                    fill_table, suffix, top, finite, outside,
-                )  # fmt: skip
-                l_b, r_b, spill_b = l_a, r_a, spill_a
-                if r_a < finite:
-                    l_b = min(l_a + (t_b - t_a) / slope, ratio[finite - 1])
-                    r_b = rank_of(l_b, ratio, table)
-                elif outside > 0.0:
-                    spill_b = min(spill_a + (t_b - t_a) / outside, 1.0)
-                own_a, own_b = min(l_a * q, free), min(l_b * q, free)
-                hole_a, hole_b = min(l_a * hole_q, hole_p), min(l_b * hole_q, hole_p)
-            w_a, w_b = 1.0 - c_a, 1.0 - c_b
-            if place:
-                w_a *= deposits[k, 0]
-                w_b *= deposits[k, 1]
-                sums.atoms[r_a, 0] += w_a * l_a
-                sums.atoms[r_a, 1] += w_a
-                sums.atoms[r_b, 0] += w_b * l_b
-                sums.atoms[r_b, 1] += w_b
-                correction += w_a * own_a + w_b * own_b
-                correction += (deposits[k, 0] * c_a + deposits[k, 1] * c_b) * free
-                spilled += w_a * spill_a + w_b * spill_b
-            else:  # no hole has p/q >= 1
-                values[k, 0, 0] += c_a
-                values[k, 0, 1] += w_a * min(l_a, 1.0)
-                values[k, 0, 2] += w_a
-                values[k, 0, 3] += w_a * hole_a
-                values[k, 1, 0] += c_b
-                values[k, 1, 1] += w_b * min(l_b, 1.0)
-                values[k, 1, 2] += w_b
-                values[k, 1, 3] += w_b * hole_b
-            paths += 2
-            known = k + 1 < stop and low[k + 1] == high[k]
-            r_a, t_a, own_a, hole_a, d_a, slope_a = r_b, t_b, own_b, hole_b, d_b, slope_b
-        sums.spilled[0] += spilled
-        sums.correction[j] += correction
-    sums.paths[0] += paths
+@numba.njit(inline="always")
+def mixed(value, cell, up, what):
+    """What a path hands its continuation that is shared out to a cell, ``up`` of it to the upper end."""
+    return (1.0 - up) * value[cell, 0, what] + up * value[cell, 1, what]
 
 
-@jit()
-def _inner(level, s, k, many, order, grids, values, sums):
-    """All next rejections of a path at the lower end of cell ``k``, merged into the grids one level on.
-
-    They are placed ``many`` times; with 0, summed up in ``values``.
-    """
-    ratio, q_all, p_all, prefix, table = order.ratio, order.q, order.p, order.prefix, order.table
-    low, high, value = grids.low, grids.high, grids.value
-    t_parent = low[k]
-    hole, deposits, place = grids.hole[s], sums.deposits, many > 0.0
-    hole_q = hole_p = 0.0
-    if hole >= 0:
-        hole_q, hole_p = q_all[hole], p_all[hole]
-    last = level + 1 == grids.first.shape[0] - 1
-    share = t_sum = w_sum = on_hole = after = 0.0
-    accepted = unexpanded = overcount = 0.0
-    extent = rank_of(t_parent, ratio, table)
-    for i in range(extent + 1):
-        j = i
-        if i == extent:
-            if hole < extent:
-                continue
-            j = hole
-        q, free = q_all[j], 0.0 if j == hole else p_all[j]
-        t = t_parent * q - free
-        if t <= 0.0:
-            continue
-        r = rank_of(t, ratio, table)
-        own, at_hole = min(t * q, free), min(t * hole_q, hole_p)
-        d = max(t * prefix[r, 0] - prefix[r, 1], 0.0) + own + at_hole
-        w, s_next, cell = 1.0, 0, -1
-        if d > 0.0:
-            s_next = remembered(s, grids.set_of[j])
-            cell = cell_of(t, level + 1, s_next, grids.first, grids.bits)
-            if cell < 0 and s_next > 0:
-                s_next = 0
-                cell = cell_of(t, level + 1, 0, grids.first, grids.bits)
-        here = other = carried = 0.0
-        if cell >= 0:
-            up = (t - low[cell]) / (high[cell] - low[cell]) if last else 0.0
-            c = d / (t_parent * (1.0 - q) + d)
-            carried = c * ((1.0 - up) * value[cell, 0, SHARE] + up * value[cell, 1, SHARE])
-            w += (1.0 - c) / c * carried
-            t_next = (1.0 - up) * value[cell, 0, T_SUM] + up * value[cell, 1, T_SUM]
-            w_next = (1.0 - up) * value[cell, 0, W_SUM] + up * value[cell, 1, W_SUM]
-            here, other = min(t_next * q, w_next * free), min(t_next * hole_q, w_next * hole_p)
-            if s_next > 0:
-                known = (1.0 - up) * value[cell, 0, HOLE] + up * value[cell, 1, HOLE]
-                if s_next == s:
-                    other = known
-                else:
-                    here = known
-            if place:
-                deposits[cell, 0] += many * (1.0 - up)
-                deposits[cell, 1] += many * up
-                forgotten = (here if s_next == 0 or s_next == s else 0.0) + (other if s_next != s else 0.0)
-                overcount += forgotten
-                unexpanded += forgotten + (0.0 if last else d - value[cell, 0, NEXT])
-            else:
-                t_sum += t_next
-                w_sum += w_next
-        else:
-            unexpanded += d
-        if place:
-            sums.atoms[r, 0] += many * w * t
-            sums.atoms[r, 1] += many * w
-            sums.correction[j] += many * (w * own + carried * free + here)
-            accepted += t - d
-        else:
-            share += carried
-            t_sum += w * t
-            w_sum += w
-            on_hole += w * at_hole + other
-            after += t
-    sums.paths[0] += extent
-    if place:
-        sums.acceptance[level + 1] += many * accepted
-        sums.overcount[level + 1] += many * overcount
-        sums.unexpanded[level + 2] += many * unexpanded
-    else:
-        values[k, 0, SHARE], values[k, 0, T_SUM], values[k, 0, W_SUM] = share, t_sum, w_sum
-        values[k, 0, HOLE], values[k, 0, NEXT] = on_hole, after
-
-
-@jit()
-def evaluate_chunk(level, chunk, chunks, order, levels, grids, values, sums):
-    """Add to ``values`` a part of what paths at ``level`` hand on; that of later levels is known."""
-    for s in range(grids.span.shape[1]):
-        if level == grids.first.shape[0] - 1:
-            _leaves(s, chunk, chunks, False, order, levels, grids, values, sums.deposits, sums)
-            continue
-        for k in range(grids.span[level, s, 0] + chunk, grids.span[level, s, 1], chunks):
-            _inner(level, s, k, 0.0, order, grids, values, sums)
-
-
-@jit()
-def place_chunk(level, chunk, chunks, order, levels, grids, deposits, sums):
-    """Place a part of what the paths deposited at ``level`` reject next."""
-    values = grids.value
-    for s in range(grids.span.shape[1]):
-        if level == grids.first.shape[0] - 1:
-            _leaves(s, chunk, chunks, True, order, levels, grids, values, deposits, sums)
-            continue
-        for k in range(grids.span[level, s, 0] + chunk, grids.span[level, s, 1], chunks):
-            if deposits[k, 0] > 0.0:
-                _inner(level, s, k, deposits[k, 0], order, grids, values, sums)
+@numba.njit(inline="always")
+def rejected_next(t, q, free, hole_q, hole_p, ratio, table, prefix):
+    """After a path of probability t: (rank of t, min(t q, p) at its token and at a hole, D, slope of D)."""
+    r = rank_of(t, ratio, table)
+    own, at_hole = min(t * q, free), min(t * hole_q, hole_p)
+    d = max(t * prefix[r, 0] - prefix[r, 1], 0.0) + own + at_hole
+    slope = prefix[r, 0] + (q if own < free else 0.0) + (hole_q if at_hole < hole_p else 0.0)
+    return r, own, at_hole, d, slope
 
 
 def build_grids(order: RatioOrder, bits: NDArray[np.int64], holes: NDArray[np.int64]) -> Grids:

@@ -134,8 +134,9 @@ def _spread(budget, j, literal, order, tail, levels):
 
 
 @jit()
-def _place(weight, j, level, rank, kept, share, spill, order, levels, faint, direct):
-    """One rejection, token by token."""
+def _place(weight, j, found, order, levels, faint, direct):
+    """One rejection, token by token; ``found`` is its (level, rank, kept, share, spill)."""
+    level, rank, kept, share, spill = found
     for x in range(order.p.shape[0]):
         if x == j:
             continue
@@ -153,13 +154,17 @@ def _place(weight, j, level, rank, kept, share, spill, order, levels, faint, dir
 
 
 @jit()
-def _sum_rejections(order, levels, faint, tail, water, floor, literal, atoms, correction, direct):
-    """Add every rejection to the histogram or, token by token, to ``direct``.
+def _sum_rejections(order, levels, faint, tail, options, sums):
+    """Add every rejection to ``sums``: a histogram and its correction, or what is placed token by token.
 
-    Returns the coefficients of R on tokens with q > 0 and with q = 0, and what rounding is magnified by.
+    ``options``: whether the rest is spread by water-filling, the budget is Eq. 13's, and the hole read
+    literally. Returns the coefficients of R on tokens with q > 0 and with q = 0, and what rounding is
+    magnified by.
     """
     p, q, ratio, prefix, suffix = order.p, order.q, order.ratio, order.prefix, levels.suffix
     filled, fill_table, finite = levels.filled, levels.table, levels.finite
+    water, floor, literal = options
+    atoms, correction, direct = sums
     vocab = p.shape[0]
     covered = spilled = magnified = 0.0
     for j in range(rank_of(1.0, ratio, order.table)):
@@ -196,7 +201,7 @@ def _sum_rejections(order, levels, faint, tail, water, floor, literal, atoms, co
         if literal and water and j < rank:
             magnified += weight * min(budget / kept, ALL)
         if not taken_off <= _MOST_TAKEN_OFF * kept:
-            _place(weight, j, level, rank, kept, share, spill, order, levels, faint, direct)
+            _place(weight, j, (level, rank, kept, share, spill), order, levels, faint, direct)
             continue
         w = weight / kept
         magnified += w * taken_off if literal else 0.0
@@ -252,12 +257,8 @@ def last_round(order: RatioOrder, *, redistribution: str, budget: str, hole: str
         levels,
         _faint(order, levels),
         np.append(np.cumsum(order.p[::-1])[::-1], 0.0),
-        water,
-        budget == "floor",
-        hole == "literal",
-        atoms,
-        correction,
-        direct,
+        (water, budget == "floor", hole == "literal"),
+        (atoms, correction, direct),
     )
     mass = collect(order, atoms, correction, covered, spilled, levels.finite, levels.drafted)
     return LastRound(mass + direct, magnified)

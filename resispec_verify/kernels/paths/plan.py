@@ -122,8 +122,13 @@ def _follow_up(last, more, order, levels):
 
 
 @jit()
-def _reject_all(t_parent, mass, s, order, holes, set_of, follow_up, out, forgotten, after):
-    """Spread paths of probability ``t_parent`` and total ``mass`` over what they reject next."""
+def _reject_all(t_parent, mass, s, order, remembering, follow_up, sums):
+    """Spread paths of probability ``t_parent`` and total ``mass`` over what they reject next.
+
+    ``remembering``: the holes, and which set remembers a rank; ``sums``: as in `survey`.
+    """
+    holes, set_of = remembering
+    out, forgotten, after = sums
     many = mass / t_parent
     hole = holes[s - 1] if s > 0 else -1
     for j in range(rank_of(t_parent, order.ratio, order.table)):
@@ -144,12 +149,12 @@ def _reject_all(t_parent, mass, s, order, holes, set_of, follow_up, out, forgott
 
 
 @jit()
-def _reject_octaves(weight, order, holes, set_of, follow_up, mass, forgotten, after):
+def _reject_octaves(weight, order, remembering, follow_up, sums):
     for s in range(weight.shape[0]):
         for octave in range(OCTAVES):
             if weight[s, octave] > 0.0:
                 t = 1.4 * 2.0 ** (octave + 1 - OCTAVES)
-                _reject_all(t, weight[s, octave], s, order, holes, set_of, follow_up, mass, forgotten, after)
+                _reject_all(t, weight[s, octave], s, order, remembering, follow_up, sums)
 
 
 def survey(
@@ -181,7 +186,9 @@ def survey(
     for level in range(2, candidates):
         weight[weight < 1e-3 * gap / weight.size] = 0.0
         after = np.zeros_like(weight)
-        _reject_octaves(weight, order, holes, set_of, follow_up[level], mass[level], forgotten[level], after)
+        _reject_octaves(
+            weight, order, (holes, set_of), follow_up[level], (mass[level], forgotten[level], after)
+        )
         weight = after
     cost_of = np.asarray(np.searchsorted(order.ratio, 1.4 * _OCTAVE) + 2.0, np.float64)
     return Survey(
@@ -206,13 +213,14 @@ def no_grids(order: RatioOrder, candidates: int, theta: float) -> Plan:
 
 
 @jit()
-def _first_at_price(theta, d, forget, cost, octave, set_of, first, kept, alone, left, single):
+def _first_at_price(theta, seen, first, kept, alone, left, single):
     """Sort the first rejections into octaves; returns the work for those with too much to forget.
 
     By remembered hole and octave of the rest: ``first`` is the mass, ``kept`` what forgetting their holes
     loses. Without a grid, ``alone`` is the work for those that are followed, ``left`` the mass of those that
     are not, ``single`` the price of both.
     """
+    d, forget, cost, octave, set_of = seen
     work = 0.0
     for i in range(d.shape[0]):
         s, k = set_of[i], max(octave[i], 0)
@@ -235,7 +243,7 @@ def _at_price(seen: Survey, theta: float) -> tuple[NDArray[np.int64], float, flo
     n, sets, _ = seen.mass.shape
     bits = np.full((n, sets, OCTAVES), -1)
     first, kept, alone, left, single = np.zeros((5, sets, OCTAVES))
-    work, loss = _first_at_price(theta, *seen[:5], first, kept, alone, left, single), 0.0
+    work, loss = _first_at_price(theta, seen[:5], first, kept, alone, left, single), 0.0
     for level in range(1, n):
         mass, forgotten = (first, kept) if level == 1 else (seen.mass[level], seen.forgotten[level])
         last = level == n - 1
