@@ -23,8 +23,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
-from resispec_verify.errors import InputError
-from resispec_verify.evidence.expansion import Budget, Expansion, eps_of, fair_draws
+from resispec_verify.evidence.expansion import Budget, Expansion, eps_of, fair_draws, usable_candidates
 from resispec_verify.evidence.marginal import (
     Marginals,
     magnified,
@@ -74,19 +73,13 @@ def operational_marginals(
         How they are drawn, where not as the rule expects.
     budget : Budget, optional
 
-    Returns
-    -------
-    Marginals
-
     Raises
     ------
     InputError
         Fewer candidates than the rule is defined for.
     """
     budget = budget or Budget()
-    n = candidates if rule.most_candidates is None else min(candidates, rule.most_candidates)
-    if n < rule.least_candidates:
-        raise InputError(f"rule {rule.name!r} needs {rule.least_candidates} candidates, got {n}")
+    n = usable_candidates(rule, candidates)
     proposal = proposal or rule.proposal
     declared = drawn_from is None
     drawn_from = draft if declared else drawn_from

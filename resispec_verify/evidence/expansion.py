@@ -11,6 +11,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
+from resispec_verify.errors import InputError
 from resispec_verify.evidence.marginal import (
     Marginals,
     magnified,
@@ -24,7 +25,7 @@ from resispec_verify.kernels.paths.last_round import last_roundings
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import Iid, Proposal, WithoutReplacement
 
-__all__ = ["Budget", "Expansion", "eps_of", "fair_draws"]
+__all__ = ["Budget", "Expansion", "eps_of", "fair_draws", "usable_candidates"]
 
 # Elements of one batch of residuals (tokens x vocab): bounds the memory of an expansion.
 _BATCH_ELEMENTS = 1 << 22
@@ -52,6 +53,14 @@ class Budget:
     most_paths: float = 5e8
     most_states: float = 2000
     until_decided: bool = True
+
+
+def usable_candidates(rule: Rule, candidates: int) -> int:
+    """The most of so many candidates that a rule can verify; raises `InputError` where it needs more."""
+    n = candidates if rule.most_candidates is None else min(candidates, rule.most_candidates)
+    if n < rule.least_candidates:
+        raise InputError(f"rule {rule.name!r} needs {rule.least_candidates} candidates, got {candidates}")
+    return n
 
 
 def fair_draws(rule: Rule, proposal: Proposal, declared: bool) -> bool:

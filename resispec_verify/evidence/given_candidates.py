@@ -12,7 +12,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
-from resispec_verify.errors import InputError
+from resispec_verify.evidence.expansion import usable_candidates
 from resispec_verify.rules.interface import Rule
 from resispec_verify.rules.tuple_rule import TupleRule
 
@@ -57,9 +57,7 @@ def outcome_given_candidates(rule: Rule, target: Any, draft: Any, candidates: An
     """
     xp = array_namespace(target, draft)
     drawn = [int(token) for token in candidates]
-    n = len(drawn) if rule.most_candidates is None else min(len(drawn), rule.most_candidates)
-    if n < rule.least_candidates:
-        raise InputError(f"rule {rule.name!r} needs {rule.least_candidates} candidates, got {len(drawn)}")
+    n = usable_candidates(rule, len(drawn))
     emitted = np.zeros(len(drawn))
     if isinstance(rule, TupleRule):
         state = rule.start(target, draft, n)

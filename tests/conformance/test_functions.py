@@ -324,6 +324,7 @@ ELSEWHERE = {
     "marginal.number": "returns a float",
     "expansion.eps_of": "returns a float",
     "expansion.fair_draws": "takes no arrays",
+    "expansion.usable_candidates": "takes no arrays",
     "marginal.estimated_acceptance": "takes NumPy arrays",
     "sequential.levels_of": "takes a RatioOrder, which is NumPy's",
     "batched_paths.chunks": "takes NumPy's counts",

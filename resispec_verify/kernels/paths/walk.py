@@ -129,7 +129,7 @@ def _reject_last(level, order, levels, path, sums):
 
 
 @numba.njit(inline="always")
-def _lost_by_merging(merged, d, own, value, loss, remembers, hole_rank, hole):
+def _lost_by_merging(merged, d, own, value, loss, kept, hole_rank, hole):
     """What merging a rejection is expected to lose: in its cell, and by forgetting holes.
 
     ``merged``: its token's rank, its q and the p left of it, weight and t of the path, the cell, which
@@ -138,34 +138,40 @@ def _lost_by_merging(merged, d, own, value, loss, remembers, hole_rank, hole):
     j, q, free, _, t, cell, up, s, holes = merged
     t_sum, w_sum = mixed(value, cell, up, T_SUM), mixed(value, cell, up, W_SUM)
     lost = loss[cell] * d
-    if remembers[s] != j:  # a forgotten hole loses its term in D, and what is taken off there
+    if kept[s] != j:  # a forgotten hole loses its term in D, and what is taken off there
         lost += own + min(t_sum * q, w_sum * free)
     for h in range(holes):
-        if remembers[s] != hole_rank[h]:
+        if kept[s] != hole_rank[h]:
             lost += min(t * hole[h, 0], hole[h, 1]) + min(t_sum * hole[h, 0], w_sum * hole[h, 1])
     return lost
 
 
 @numba.njit(inline="always")
-def _merge(merged, c, value, remembers, hole_rank, hole, correction, deposits):
+def _merge(merged, c, value, kept, hole_rank, hole, correction, deposits):
     """Lay a rejection on its grid: (coefficient of U, what is taken off forgotten holes)."""
     j, q, free, weight, _, cell, up, s, holes = merged
     t_sum, w_sum = mixed(value, cell, up, T_SUM), mixed(value, cell, up, W_SUM)
     carried, known = weight * c * mixed(value, cell, up, SHARE), weight * mixed(value, cell, up, HOLE)
     forgotten, here = 0.0, known
-    if remembers[s] != j or free <= 0.0:
+    if kept[s] != j or free <= 0.0:
         here = forgotten = weight * min(t_sum * q, w_sum * free)
     correction[j] += carried * free
     correction[j] += here
     for h in range(holes):
         taken = known
-        if remembers[s] != hole_rank[h]:
+        if kept[s] != hole_rank[h]:
             taken = weight * min(t_sum * hole[h, 0], w_sum * hole[h, 1])
             forgotten += taken
         hole[h, 2] += taken
     deposits[cell, 0] += weight * (1.0 - up)
     deposits[cell, 1] += weight * up
     return carried, forgotten
+
+
+@numba.njit(inline="always")
+def _with_budget(budget, room, t):
+    """(weight, room, t) of a first rejection with a budget above the local one."""
+    return t / budget, max(room - (budget - t), 0.0), budget
 
 
 @jit()
@@ -177,7 +183,7 @@ def _reject_next(level, step, order, grids, path, sums):
     """
     ratio, table, prefix, hole, frame = order.ratio, order.table, order.prefix, path.holes, path.frames[level]
     q_all, p_free, hole_rank, low, high = order.q, path.p_free, path.hole_rank, grids.low, grids.high
-    value, remembers, correction, deposits = grids.value, grids.hole, sums.correction, sums.deposits
+    value, kept, correction, deposits = grids.value, grids.hole, sums.correction, sums.deposits
     theta, most, floor = path.limits
     t_parent, rank, holes = frame.t, frame.rank, frame.holes
     last, opened = level + 2 == path.frames.shape[0] - 1, False
@@ -194,8 +200,7 @@ def _reject_next(level, step, order, grids, path, sums):
         paths += 1
         weight, room = frame.weight, t_parent * (1.0 - q)
         if level == 0 and t < floor:  # Eq. 13, cut to what is left off the token
-            budget = max(min(floor, prefix[-1, 1] - free), t)
-            weight, room, t = t / budget, max(room - (budget - t), 0.0), budget
+            weight, room, t = _with_budget(max(min(floor, prefix[-1, 1] - free), t), room, t)
         r, own, _, d, _ = rejected_next(t, q, free, 0.0, 0.0, ratio, table, prefix)
         d += _on_holes(t, holes, hole)
         accepted += weight * (t - d)
@@ -206,16 +211,14 @@ def _reject_next(level, step, order, grids, path, sums):
             up = (t - low[cell]) / (high[cell] - low[cell]) if last and cell >= 0 else 0.0
             merged = (j, q, free, weight, t, cell, up, s, holes)
             if cell >= 0:
-                lost = _lost_by_merging(merged, d, own, value, grids.loss, remembers, hole_rank, hole)
+                lost = _lost_by_merging(merged, d, own, value, grids.loss, kept, hole_rank, hole)
             cost = r + holes + 1
             if weight * lost >= theta * cost and sums.paths[0] + paths + cost <= most:
                 _open(level + 1, (j, weight, t, r, c), order, grids, path)
                 opened, end = True, i + step  # its own t, d and acceptance were counted
                 break
             if cell >= 0:
-                carried, forgotten = _merge(
-                    merged, c, value, remembers, hole_rank, hole, correction, deposits
-                )
+                carried, forgotten = _merge(merged, c, value, kept, hole_rank, hole, correction, deposits)
                 share += carried
                 w += (1.0 - c) / c * carried
                 overcount += forgotten
