@@ -34,30 +34,27 @@ def tuple_marginals(
     placed, acceptance, evaluated, terms, left = [], [], [], [0], []
     for i in range(target.shape[0]):
         state = rule.start(target[i, :], draft[i, :], candidates)
-        if isinstance(proposal, Iid):
-            law = rule.emitted_law(state, drawn_from[i, :], candidates)
-            if law is not None:
-                mass = to_numpy(law).astype(np.float64)
-                total = float(mass.sum())
-                rest = max(float(to_numpy(drawn_from[i, :]).sum()) - total, 0.0)
-                left.append((rest, rule.final_condition(state)))
-                placed.append(mass + rest * to_numpy(rule.final(state)).astype(np.float64))
-                acceptance.append(np.full(candidates, total / candidates))
-                evaluated.append(1)
-                terms.append(3 * len(mass))  # prefix sums over pieces of the vocabulary, up to three a token
-                continue
-        tokens, weights = all_tuples(proposal, drawn_from[i, :], candidates)
-        given = rule.emitted(state, xp.asarray(tokens, device=target.device))
-        emitted = weights[:, None] * to_numpy(given).astype(np.float64)
-        mass = np.zeros(target.shape[1])
-        for column, share in zip(tokens.T, emitted.T, strict=True):
-            mass += np.bincount(np.clip(column, 0, None), weights=share, minlength=mass.size)
-        rest = max(float((weights - emitted.sum(axis=1)).sum()), 0.0)
+        law = rule.emitted_law(state, drawn_from[i, :], candidates) if isinstance(proposal, Iid) else None
+        if law is not None:
+            mass = to_numpy(law).astype(np.float64)
+            total = float(mass.sum())
+            rest = max(float(to_numpy(drawn_from[i, :]).sum()) - total, 0.0)
+            accepted, count = np.full(candidates, total / candidates), 1
+            terms.append(3 * len(mass))  # prefix sums over pieces of the vocabulary, up to three a token
+        else:
+            tokens, weights = all_tuples(proposal, drawn_from[i, :], candidates)
+            given = rule.emitted(state, xp.asarray(tokens, device=target.device))
+            emitted = weights[:, None] * to_numpy(given).astype(np.float64)
+            mass = np.zeros(target.shape[1])
+            for column, share in zip(tokens.T, emitted.T, strict=True):
+                mass += np.bincount(np.clip(column, 0, None), weights=share, minlength=mass.size)
+            rest = max(float((weights - emitted.sum(axis=1)).sum()), 0.0)
+            accepted, count = emitted.sum(axis=0), len(tokens)
+            terms.append(count)
         left.append((rest, rule.final_condition(state)))
         placed.append(mass + rest * to_numpy(rule.final(state)).astype(np.float64))
-        acceptance.append(emitted.sum(axis=0))
-        evaluated.append(len(tokens))
-        terms.append(len(tokens))
+        acceptance.append(accepted)
+        evaluated.append(count)
     eps = float(xp.finfo(target.dtype).eps)
     rows, vocab = target.shape
     # Row sums in the working precision; then a token collects its tuples one after the other, in float64.

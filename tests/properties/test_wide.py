@@ -13,7 +13,7 @@ from strategies import EPS, EVERYTHING, OPTIONS, Enumerated, General
 
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.marginal import tv_interval
-from resispec_verify.kernels.elementwise.ratio_order import TIE, rank_below, ratio_order
+from resispec_verify.kernels.elementwise.ratio_order import TIE, rank_of, ratio_order
 from resispec_verify.kernels.optimal.transport import transport_limit
 from resispec_verify.rules import ResiSpec, SpecInfer
 from resispec_verify.verdict import Verdict, judge
@@ -99,7 +99,7 @@ def test_specinfer_is_found_exact(kind, vocab):
 
 def rank(order, t: float) -> int:
     """Number of tokens with p/q < t, through the table."""
-    return int(rank_below.py_func(t, order.ratio, order.table, np.empty(1)))
+    return int(rank_of(t, order.ratio, order.table))
 
 
 def check(p: np.ndarray, q: np.ndarray) -> None:

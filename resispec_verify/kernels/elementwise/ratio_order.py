@@ -160,21 +160,8 @@ def bucket_table(ratio):
 
 
 @numba.njit(inline="always")
-def rank_below(t, ratio, table, scratch):
-    """Number of tokens with p/q < t, for t >= 0; ``scratch`` is a float64 (1,) work cell."""
-    scratch[0] = t
-    b = bucket_of(scratch.view(np.int64)[0])
-    lo, hi = table[b], table[b + 1]
-    if hi - lo > SHORT:
-        return lo + np.searchsorted(ratio[lo:hi], t)
-    while lo < hi and ratio[lo] < t:
-        lo += 1
-    return lo
-
-
-@numba.njit(inline="always")
 def rank_of(t, ratio, table):
-    """`rank_below` without a work cell."""
+    """Number of tokens with p/q < t, for t >= 0."""
     b = bucket_of(float_bits(t))  # pyright: ignore[reportCallIssue]
     lo, hi = table[b], table[b + 1]
     if hi - lo > SHORT:

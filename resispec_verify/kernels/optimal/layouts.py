@@ -88,6 +88,22 @@ def _envelope(position, value):
 
 
 @jit()
+def _step(at, low, high, short, slope):
+    """A Newton step inside its bracket: (next place, low, high); the place itself where none is left.
+
+    ``short`` is positive where the root lies to the right; it changes by ``slope`` or less.
+    """
+    if short > 0.0:
+        low = at
+    else:
+        high = at
+    new = at + short / slope if slope > 0.0 else high
+    if not low < new < high:
+        new = 0.5 * (low + high)
+    return (new if low < new < high else at), low, high
+
+
+@jit()
 def _shift(start, end, length, wanted, n):
     """Where in [start, end] a piece begins that has the wanted mass; mass falls to the right."""
     low, high = start, max(end - length, start)
@@ -96,41 +112,26 @@ def _shift(start, end, length, wanted, n):
         excess = _mass(at, length, n) - wanted
         if abs(excess) <= _CLOSE * wanted:
             return at
-        if excess > 0.0:
-            low = at
-        else:
-            high = at
-        fall = _density(at, n) - _density(at + length, n)
-        new = at + excess / fall if fall > 0.0 else high
-        if not low < new < high:
-            new = 0.5 * (low + high)
-        if new == at or not low < new < high:
+        before, fall = at, _density(at, n) - _density(at + length, n)
+        at, low, high = _step(at, low, high, excess, fall)
+        if at == before:
             break
-        at = new
     return high
 
 
 @jit()
 def _split(gap_end, gap, right, length, most, wanted, n):
     """How much of a piece of that length lies at the end of the gap, the rest from ``right`` on."""
-    low, high = max(length - most, 0.0), min(gap, length)
-    low = min(low, high)
-    at = low
+    high = min(gap, length)
+    at = low = min(max(length - most, 0.0), high)
     for _ in range(_MOST_STEPS):
-        excess = _mass(gap_end - at, at, n) + _mass(right, length - at, n) - wanted
-        if abs(excess) <= _CLOSE * wanted:
+        short = wanted - (_mass(gap_end - at, at, n) + _mass(right, length - at, n))
+        if abs(short) <= _CLOSE * wanted:
             return at
-        if excess < 0.0:
-            low = at
-        else:
-            high = at
-        rise = _density(gap_end - at, n) - _density(right + length - at, n)
-        new = at - excess / rise if rise > 0.0 else high
-        if not low < new < high:
-            new = 0.5 * (low + high)
-        if new == at or not low < new < high:
+        before, rise = at, _density(gap_end - at, n) - _density(right + length - at, n)
+        at, low, high = _step(at, low, high, short, rise)
+        if at == before:
             break
-        at = new
     return high
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 from numpy.typing import NDArray
 
-from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, rank_below, ratio_order
+from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, rank_of, ratio_order
 from resispec_verify.kernels.jit import jit
 
 __all__ = ["levels", "levels_by_reductions", "levels_of", "overlap"]
@@ -33,17 +33,17 @@ _EPS = float(np.finfo(np.float64).eps)
 
 
 @jit()
-def _unroll_sorted(t, order, suffix, n, T, cell):
+def _unroll_sorted(t, order, suffix, n, T):
     """The recursion from ``T_1 = t`` into ``T (n + 1,)``; returns the slope of its end in t."""
     ratio, prefix, table = order.ratio, order.prefix, order.table
     margin = order.p.shape[0] * _EPS
-    r = rank_below(t, ratio, table, cell)
+    r = rank_of(t, ratio, table)
     first_slope = suffix[r]
     z = max(1.0 - (prefix[r, 1] + t * first_slope), 0.0)
     T[0], T[1] = t, t - 1.0 + margin
     d = 1.0
     for k in range(1, n):
-        r = rank_below(T[k], ratio, table, cell)
+        r = rank_of(T[k], ratio, table)
         T[k + 1] = T[k] - (z + prefix[r, 1] + T[k] * suffix[r]) + margin
         d = (1.0 - suffix[r]) * d + first_slope
     return d
@@ -52,10 +52,9 @@ def _unroll_sorted(t, order, suffix, n, T, cell):
 @jit()
 def _search(order, suffix, n, T):
     """Fill ``T (n + 1,)`` with the levels, from the side where the recursion ends at or below 0."""
-    cell = np.empty(1)
     low, high = 1.0, float(n)
     t = 0.5 * (low + high)
-    d = _unroll_sorted(t, order, suffix, n, T, cell)
+    d = _unroll_sorted(t, order, suffix, n, T)
     for _ in range(_MOST_STEPS):
         if T[n] == 0.0:
             return
@@ -69,12 +68,12 @@ def _search(order, suffix, n, T):
         if new == t or not low < new < high:
             break
         t = new
-        d = _unroll_sorted(t, order, suffix, n, T, cell)
+        d = _unroll_sorted(t, order, suffix, n, T)
     step = 2.0**-50 * t
     while T[n] > 0.0 and t > 1.0:
         t = max(t - step, 1.0)
         step *= 2.0
-        _unroll_sorted(t, order, suffix, n, T, cell)
+        _unroll_sorted(t, order, suffix, n, T)
 
 
 def levels_of(order: RatioOrder, candidates: int) -> NDArray[np.float64]:

@@ -50,7 +50,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, rank_below
+from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, rank_of
 from resispec_verify.kernels.jit import jit
 from resispec_verify.kernels.paths.clusters import Clusters, clustered
 from resispec_verify.kernels.paths.path_sum import PathSum
@@ -93,7 +93,6 @@ class _Work(NamedTuple):
     room: NDArray[np.int64]  # (m,) how many there can be
     rejected: NDArray[np.float64]  # (n + 1,) W_k
     atoms: NDArray[np.float64]  # (V + 1, 2) sums of b and of b lam, by the rank of lam
-    cell: NDArray[np.float64]  # (1,) scratch
 
 
 @jit()
@@ -141,7 +140,7 @@ def _leaves(n, frame, after, order, clusters, work):
     Returns the probability of the former. ``after`` is ``(lam, S(lam))`` of the next state. This is where the
     time goes.
     """
-    ratio, table, cell, drawn = order.ratio, order.table, work.cell, work.drawn
+    ratio, table, drawn = order.ratio, order.table, work.drawn
     before, behind = work.pointer[n - 2], work.pointer[n - 1]
     q, own, suffix, room, signed = work.q, work.own, work.suffix, work.room, work.signed
     lam, z = after
@@ -167,7 +166,7 @@ def _leaves(n, frame, after, order, clusters, work):
                 all_rejected += w
                 continue
         last = lam + z / left
-        r = rank_below(last, ratio, table, cell)
+        r = rank_of(last, ratio, table)
         kept_q, kept_p = suffix[r, 0], suffix[r, 1]
         rejected = (left_own - kept_q) / left - (z - (kept_p - lam * kept_q)) / z
         rejected = w * max(rejected, 0.0)
@@ -218,7 +217,7 @@ def _walk(n, order, clusters, work):
     while level >= 0:
         frame = frames[level]
         lam = frame.lam + frame.u * frame.z
-        r = rank_below(lam, order.ratio, order.table, work.cell)
+        r = rank_of(lam, order.ratio, order.table)
         z = suffix[r, 1] - lam * suffix[r, 0]
         if entered:
             frame.out, frame.cursor, frame.fresh = 0.0, 0, True
@@ -283,7 +282,6 @@ def _run(
         room=room,
         rejected=np.zeros(n + 1),
         atoms=np.zeros((order.p.size + 1, 2)),
-        cell=np.zeros(1),
     )
     evaluations = _walk(n, order, clusters, work)
     return work.rejected[1:], work.atoms, evaluations
