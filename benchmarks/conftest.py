@@ -76,6 +76,8 @@ def compare(benchmark: Any, quick: bool) -> Callable[..., Any]:
             What the time is divided by in the last columns.
         warm : bool
             Whether to begin with a round that is not counted.
+
+        So many parameters because they are the columns of the table and how a row is measured.
         """
         warm = warm and not quick
         turns = itertools.chain(inputs[:1] if warm else (), inputs or itertools.repeat(()))

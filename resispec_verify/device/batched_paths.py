@@ -23,7 +23,7 @@ from resispec_verify.backends import add_at, to_numpy
 from resispec_verify.kernels.elementwise.residuals import density_ratio
 from resispec_verify.kernels.paths.path_sum import PathSum
 
-__all__ = ["chunks", "path_sums", "room_for", "shaped_marginals"]
+__all__ = ["chunks", "collected", "path_sums", "room_for", "shaped_marginals"]
 
 # Paths held at once by each number of rejections: a part for each row, so that a batch that does not fit in
 # memory does when it is halved.
@@ -328,18 +328,25 @@ class _Walk:
             into[row, column] = into[row, column] + self.xp.sum(values[a:b])
 
     def _collect(self, share: Any) -> PathSum:
-        """Each atom is ``t q`` up to its rank and ``p`` beyond it, less the corrections."""
-        xp = self.xp
-        atom_t, atom_w, correction = (
-            xp.reshape(a, (self.rows, self.wide)) for a in (self.atom_t, self.atom_w, self.correction)
+        sums = (
+            self.xp.reshape(a, (self.rows, self.wide)) for a in (self.atom_t, self.atom_w, self.correction)
         )
-        # Summed from the top, so that nothing cancels.
-        above = xp.flip(xp.cumulative_sum(xp.flip(atom_w, axis=-1), axis=-1), axis=-1)[:, 1:]
-        below = xp.cumulative_sum(atom_t, axis=-1)[:, :-1]
-        p, q = self.p[:, :-1], self.q[:, :-1]
-        mass = xp.clip(p * (above + share[:, None]) - correction[:, :-1] + q * below, 0.0, None)
-        mass = xp.take_along_axis(mass, xp.argsort(self.ranked, axis=-1), axis=-1)
+        mass = collected(self.p[:, :-1], self.q[:, :-1], self.ranked, share, *sums)
         return PathSum(mass, self.acceptance, self.unexpanded, self.paths[:, 0])
+
+
+def collected(p: Any, q: Any, ranked: Any, share: Any, t_sums: Any, w_sums: Any, correction: Any) -> Any:
+    """Mass by token: each atom is ``t q`` up to its rank and ``p`` beyond it, less the corrections.
+
+    ``p, q (B, V)`` are in the order ``ranked``; ``share (B,)`` is drawn from the target in the end; the
+    others ``(B, V + 1)`` are sums of w t and of w over atoms, and what they put on holes, by rank.
+    """
+    xp = array_namespace(p)
+    # Summed from the top, so that nothing cancels.
+    above = xp.flip(xp.cumulative_sum(xp.flip(w_sums, axis=-1), axis=-1), axis=-1)[:, 1:]
+    below = xp.cumulative_sum(t_sums, axis=-1)[:, :-1]
+    mass = xp.clip(p * (above + share[:, None]) - correction[:, :-1] + q * below, 0.0, None)
+    return xp.take_along_axis(mass, xp.argsort(ranked, axis=-1), axis=-1)
 
 
 #: Row of the batch, first and last + 1 of its entries.

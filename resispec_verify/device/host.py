@@ -19,7 +19,7 @@ import numpy as np
 
 from resispec_verify.backends import to_numpy
 from resispec_verify.device import batched_paths
-from resispec_verify.device.batched_paths import chunks, room_for
+from resispec_verify.device.batched_paths import chunks, collected, room_for
 from resispec_verify.device.launch import Device
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.elementwise.residuals import density_ratio
@@ -214,11 +214,6 @@ class _Walk:
         self.device.launch(kernel, *grid, *common, *arguments)
 
     def _collect(self, share: Any) -> PathSum:
-        """Each atom is ``t q`` up to its rank and ``p`` beyond it, less the corrections."""
-        xp, n = self.xp, self.n
-        above = xp.flip(xp.cumsum(xp.flip(self.sums[:, 1, :], axis=-1), axis=-1), axis=-1)[:, 1:]
-        below = xp.cumsum(self.sums[:, 0, :-1], axis=-1)
-        p, q = self.order[:, 1, :-1], self.order[:, 2, :-1]
-        mass = p * (above + share[:, None]) - self.sums[:, 2, :-1] + q * below
-        mass = xp.take_along_axis(xp.clip(mass, 0.0, None), xp.argsort(self.ranked, axis=-1), axis=-1)
-        return PathSum(mass, self.tallies[:, 0, :n], self.tallies[:, 1, :], self.tallies[:, 2, 0])
+        sums = (self.sums[:, k, :] for k in range(3))
+        mass = collected(self.order[:, 1, :-1], self.order[:, 2, :-1], self.ranked, share, *sums)
+        return PathSum(mass, self.tallies[:, 0, : self.n], self.tallies[:, 1, :], self.tallies[:, 2, 0])

@@ -328,6 +328,7 @@ ELSEWHERE = {
     "marginal.estimated_acceptance": "takes NumPy arrays",
     "sequential.levels_of": "takes a RatioOrder, which is NumPy's",
     "batched_paths.chunks": "takes NumPy's counts",
+    "batched_paths.collected": "path_sums, here",
     "batched_paths.room_for": "a number",
     "on_device.settled_on_device": "test_device_paths",
     "marginal.of_path_sum": "test_device_paths",
