@@ -103,7 +103,7 @@ def check(
         Write the report here ("-": standard output).
     """
     from resispec_verify.cli.check_apart import Job, run_apart
-    from resispec_verify.sampler_check.settings import DRAWS, CheckSettings
+    from resispec_verify.sampler_check.settings import DRAWS, CheckSettings, check_report
 
     check_writable(json=json, inputs=files_read(logits or []))
     settings = CheckSettings(
@@ -113,8 +113,7 @@ def check(
     )  # fmt: skip
     inputs = _inputs(settings, input, target, draft, logits, positions, temperature)
     result = run_apart(Job(sampler, settings, rule, inputs))
-    record = {"sampler": sampler, "style": style, **result.result()}
-    write_json(json, {"schema": 1, "command": "check", "results": [record]})
+    write_json(json, check_report(sampler, settings, result))
     again = {
         "--rule": rule, "--ragged": ragged, "--input": input, "--target": target, "--draft": draft,
         "--logits": logits, "--positions": positions, "--temperature": temperature, "--draws": draws,
@@ -162,9 +161,8 @@ def _of_dumps(paths: list[Any], positions: str | None, temperature: float | None
     from resispec_verify.backends import get_backend
     from resispec_verify.cli.kl_settings import make_reading
     from resispec_verify.cli.output import open_dump
-    from resispec_verify.runs.over_dumps import pairs_of
     from resispec_verify.sampler_check.battery import Input
-    from resispec_verify.tables.marginals import Clock
+    from resispec_verify.tables.reading import Clock, pairs_of
 
     temperatures = None if temperature is None else [temperature]
     reading = make_reading(

@@ -91,7 +91,7 @@ def compare(
     )
     with progress(str(b), None) as advance:
         result = compare_dumps(
-            a, b, temperature=temperature, start=reading.start, stop=reading.stop, batch=batch,
+            a, b, temperature=temperature, positions=(reading.start, reading.stop), batch=batch,
             shards=shards, kind=input, advance=advance,
         )  # fmt: skip
     for side in (result.a, result.b):

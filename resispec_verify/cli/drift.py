@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from resispec_verify.dumps import FlatDump
     from resispec_verify.evidence.enumeration import Budget
     from resispec_verify.rules import Rule
-    from resispec_verify.runs.over_dumps import Reading
     from resispec_verify.tables.drift_summary import DriftRow
+    from resispec_verify.tables.reading import Reading
 
 __all__ = ["drift", "drift_of"]
 
@@ -133,10 +133,9 @@ def drift(
         opening = {"pad_vocab": pad_vocab, "shards": shards}
         failures = _from_dumps(logits, opening, reading, chosen, candidates, blind_top_k, budget, rows)
     if rows:
-        from resispec_verify.tables.drift_summary import drift_records
+        from resispec_verify.tables.drift_summary import drift_records, drift_report
 
-        results = [result for row in rows.values() for result in row.results()]
-        write_json(json, {"schema": 1, "command": "drift", "results": results})
+        write_json(json, drift_report(rows.values()))
         write_csv(csv, drift_records(rows.values()))
         write_figure(plot, lambda: _figure(list(rows.values())))
         _print(list(rows.values()), table_console(json, csv))
@@ -174,11 +173,12 @@ def _by_hand(
     from resispec_verify.distributions import Pair
     from resispec_verify.tables.distinct import check_vocabulary
     from resispec_verify.tables.drift import add_drift
+    from resispec_verify.tables.reading import by_hand
 
     pair = pair_by_hand(target, draft)
     check_vocabulary(rules, candidates, len(pair.target), "--target")
     arrays = Pair(*(np.asarray(v)[None, :] for v in (pair.target, pair.draft)))
-    add_drift(rows, rules, arrays, candidates, positions=[0], top_k=top_k, budget=budget)
+    add_drift(rows, rules, by_hand(arrays), candidates, top_k=top_k, budget=budget)
 
 
 def _from_dumps(
@@ -187,7 +187,7 @@ def _from_dumps(
 ) -> list[str]:  # fmt: skip
     from resispec_verify.cli.kl_run import compile_kernels
     from resispec_verify.cli.output import open_dump
-    from resispec_verify.runs.over_dumps import position_range
+    from resispec_verify.tables.reading import position_range
 
     failures, seen, compiled = [], set(), False
     for path in paths:
@@ -226,19 +226,14 @@ def drift_of(
 ) -> dict[Any, DriftRow]:
     """Rows of one dump, as `add_drift` keys them."""
     from resispec_verify.backends import get_backend
-    from resispec_verify.runs.over_dumps import pairs_of
     from resispec_verify.tables.distinct import check_vocabulary
     from resispec_verify.tables.drift import add_drift
-    from resispec_verify.tables.marginals import Clock
+    from resispec_verify.tables.reading import Clock, pairs_of
 
     check_vocabulary(rules, candidates, dump.vocab, dump.path)
     rows: dict[Any, DriftRow] = {}
-    for members in pairs_of(dump, reading, backend=get_backend("numpy"), clock=Clock(), advance=advance):
-        add_drift(
-            rows, rules, members.pair, candidates, positions=members.positions, top_k=top_k,
-            temperature=members.sampling.temperature, dataset=members.dataset, source=str(dump.path),
-            budget=budget,
-        )  # fmt: skip
+    for batch in pairs_of(dump, reading, backend=get_backend("numpy"), clock=Clock(), advance=advance):
+        add_drift(rows, rules, batch, candidates, top_k=top_k, budget=budget)
     return rows
 
 
@@ -252,7 +247,7 @@ def _print(rows: list[DriftRow], console: Any) -> None:
     from resispec_verify.cli.kl_table import print_records
     from resispec_verify.cli.output import printable
     from resispec_verify.tables.drift_summary import mostly_seen
-    from resispec_verify.tables.marginals import label
+    from resispec_verify.tables.row import label
 
     def shown(value: Any) -> str:
         if value is None or isinstance(value, str):
@@ -282,23 +277,18 @@ def _print(rows: list[DriftRow], console: Any) -> None:
                     "gap": shown(r["gap"]),
                 }
             )
-            if r["index"] & (r["index"] - 1) == 0:  # the paper's 1, 2, 4, 8
-                half = results[r["index"] // 2 - 1] if r["index"] > 1 else None
-                gained = None if half is None or None in (r["eal"], half["eal"]) else r["eal"] - half["eal"]
-                gap = 0.0 if r["eal"] is None else 0.5 * (r["eal_bounds"][1] - r["eal_bounds"][0])
-                # Less than what the paths not followed may add is no figure.
-                known = gained is not None and gained >= gap
-                scaling.append(
-                    {
-                        **own,
-                        "N": str(r["index"]),
-                        "EAL": shown(r["eal"]),
-                        "gap": shown(gap),
-                        "gain": shown(gained if known else None),
-                        "efficiency": shown(r["efficiency"] if known else None),
-                        "limit": "unknown" if r["limit"] is None else shown(1.0 + r["limit"]),
-                    }
-                )
+        for r in row.scaling():
+            scaling.append(
+                {
+                    **own,
+                    "N": str(r["index"]),
+                    "EAL": shown(r["eal"]),
+                    "gap": shown(r["gap"]),
+                    "gain": shown(r["gain"]),
+                    "efficiency": shown(r["efficiency"]),
+                    "limit": "unknown" if r["limit"] is None else shown(r["limit"]),
+                }
+            )
         if infinite := max(r["kl_infinite"] for r in results):
             notes.append(
                 f"{label(row.rule)} (T = {row.temperature:g}): KL is infinite at {infinite} of "

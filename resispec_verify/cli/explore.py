@@ -24,6 +24,7 @@ from resispec_verify.cli.output import (
 )
 from resispec_verify.cli.parameters import Count, File, Files, Flag, Number, Numbers, Text
 from resispec_verify.errors import InputError
+from resispec_verify.schema import envelope
 
 if TYPE_CHECKING:
     import numpy as np
@@ -126,7 +127,7 @@ def explore(
         found = explore_pair(p, q, candidates, rejected)
     except InputError as error:
         raise InputError(f"--rejected: {error}") from None
-    write_json(json, {"schema": 1, "command": "explore", "results": [{**facts, **found.result()}]})
+    write_json(json, envelope("explore", [{**facts, **found.result()}]))
     if csv is not None:
         write_csv(csv, _records(found))
     write_figure(plot, lambda: _figure(found, title))
@@ -146,8 +147,7 @@ def position_of_dump(paths: list[Path], reading: Any, position: int) -> tuple[An
 
     from resispec_verify.backends import get_backend
     from resispec_verify.cli.output import open_dump
-    from resispec_verify.runs.over_dumps import pairs_of
-    from resispec_verify.tables.marginals import Clock
+    from resispec_verify.tables.reading import Clock, pairs_of
 
     if len(paths) != 1:
         raise InputError(
@@ -186,8 +186,7 @@ def _check(paths: list[Path], reading: Any, json: Path | None, csv: Path | None)
     from resispec_verify.backends import get_backend
     from resispec_verify.cli.kl_table import print_records
     from resispec_verify.cli.output import open_dump
-    from resispec_verify.runs.over_dumps import pairs_of
-    from resispec_verify.tables.marginals import Clock
+    from resispec_verify.tables.reading import Clock, pairs_of
     from resispec_verify.tables.shaping import check_monotonicity
 
     rows: list[dict[str, Any]] = []
@@ -209,7 +208,7 @@ def _check(paths: list[Path], reading: Any, json: Path | None, csv: Path | None)
         except InputError as error:
             failures.append(str(error))
     if rows:
-        write_json(json, {"schema": 1, "command": "explore", "results": rows})
+        write_json(json, envelope("explore", rows))
         write_csv(csv, rows)
         console = table_console(json, csv)
         records = []

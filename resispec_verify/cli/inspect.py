@@ -15,6 +15,7 @@ from resispec_verify.cli.output import (
 )
 from resispec_verify.cli.parameters import File, Files, Flag
 from resispec_verify.errors import InputError
+from resispec_verify.schema import envelope
 
 __all__ = ["inspect"]
 
@@ -51,7 +52,7 @@ def inspect(
             results.append(inspect_dump(path, pad_vocab=pad_vocab, shards=shards))
         except InputError as error:
             failures.append(str(error))
-    write_json(json, {"schema": 1, "command": "inspect", "results": results})
+    write_json(json, envelope("inspect", results))
     for result in results:
         _print(result, console)
     failures += [problem for result in results for problem in result["problems"]]

@@ -28,8 +28,10 @@ from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
     from resispec_verify.backends import Backend
-    from resispec_verify.runs.over_dumps import Reading, Table
-    from resispec_verify.tables.marginals import Clock, Evaluation, Row
+    from resispec_verify.tables.marginals import Evaluation
+    from resispec_verify.tables.reading import Clock, Reading
+    from resispec_verify.tables.row import Row
+    from resispec_verify.tables.table import Table
 
 __all__ = ["kl"]
 
@@ -162,9 +164,9 @@ def kl(
     }
     from resispec_verify.backends import get_backend
     from resispec_verify.cli.kl_table import print_table
-    from resispec_verify.runs.over_dumps import pool
-    from resispec_verify.tables.marginals import Clock
+    from resispec_verify.tables.reading import Clock
     from resispec_verify.tables.summary import exit_status, kl_report, position_records
+    from resispec_verify.tables.table import pool
 
     check_writable(json=json, csv=csv, plot=plot, resume=resume, inputs=files_read(logits or []))
     check_demands(marginal, require_exact, max_tv)
@@ -220,17 +222,17 @@ def _by_hand(
     import numpy as np
 
     from resispec_verify.distributions import Pair
-    from resispec_verify.runs.over_dumps import Table
-    from resispec_verify.tables.marginals import evaluate
+    from resispec_verify.tables.reading import by_hand
+    from resispec_verify.tables.table import Table
 
     pair = pair_by_hand(target, draft)
     check_tokens(evaluation, len(pair.target), "--target")
     compile_kernels(evaluation)
     dtype = getattr(np, reading.precision)
-    rows: dict[tuple[str, str], Row] = {}
     arrays = (backend.asarray(v[None, :].astype(dtype)) for v in (pair.target, pair.draft))
-    evaluate(Pair(*arrays), evaluation, rows, positions=[0], backend=backend, clock=clock)
-    return Table(list(rows.values()), [])
+    table = Table()
+    table.evaluate(by_hand(Pair(*arrays)), evaluation, clock)
+    return table
 
 
 def _figure(rows: list[Row]) -> Any:

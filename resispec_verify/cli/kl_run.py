@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from resispec_verify.backends import Backend
     from resispec_verify.dumps import FlatDump
     from resispec_verify.runs.journal import Journal
-    from resispec_verify.runs.over_dumps import Reading, Table
-    from resispec_verify.runs.parts import Part, Span
-    from resispec_verify.tables.marginals import Clock, Evaluation
+    from resispec_verify.tables.marginals import Evaluation
+    from resispec_verify.tables.reading import Clock, Reading, Span
+    from resispec_verify.tables.table import Table
 
 __all__ = ["Run", "compile_kernels"]
 
@@ -66,7 +66,8 @@ class Run:
 
     def over(self, paths: list[Path]) -> tuple[list[Table], dict[str, Any], list[str]]:
         """Tables by file, what the files hold, and one line for each file that could not be used."""
-        from resispec_verify.runs.over_dumps import evaluate_dump, position_range
+        from resispec_verify.runs.over_dumps import evaluate_dump
+        from resispec_verify.tables.reading import position_range
 
         if self.resume is not None and str(self.resume) == "-":
             raise InputError("--resume needs a file: a journal cannot go to standard output")
@@ -93,18 +94,18 @@ class Run:
                     self.positions += last - first
                     done = self._done(journal, number, dump)
                     with progress(dump.path, last - first) as advance:
+                        advance(sum(stop - start for start, stop in done))
                         table = evaluate_dump(
                             dump,
                             self.reading,
                             self.evaluation,
                             backend=self.backend,
-                            clock=self.clock,
-                            advance=advance,
                             note=note,
                             done=done,
-                            keep=self._keep(journal, number),
+                            keep=self._keep(journal, number, advance),
                             run=self._elsewhere(client, dump, note),
                         )
+                    self.clock.add(table.seconds)
                     tables.append(table)
                     used.append(dump)
                 except InputError as error:
@@ -153,21 +154,21 @@ class Run:
         options = {**self.options, "rule_files": files}
         return {"journal": 1, "command": "kl", "version": __version__, "dumps": found, "options": options}
 
-    def _done(self, journal: Journal | None, number: int, dump: FlatDump) -> dict[Span, Part]:
+    def _done(self, journal: Journal | None, number: int, dump: FlatDump) -> dict[Span, Table]:
         """What the journal has of a dump."""
-        from resispec_verify.runs.parts import Part
+        from resispec_verify.tables.table import Table
 
         if journal is None:
             return {}
-        done: dict[Span, Part] = {}
+        done: dict[Span, Table] = {}
         try:
             for entry in journal.entries:
                 if entry["dump"] == number:
                     first, last = entry["span"]
-                    part = Part.from_plain(entry, self.evaluation.rules, dump.path)
-                    if not all(first <= i < last for row in part.rows() for i in row.position):
+                    table = Table.from_plain(entry, self.evaluation.rules, dump.path)
+                    if not all(first <= i < last for row in table.rows for i in row.position):
                         raise ValueError
-                    done[first, last] = part
+                    done[first, last] = table
             if any(one[1] > other[0] for one, other in zip(sorted(done), sorted(done)[1:], strict=False)):
                 raise ValueError
         except (KeyError, TypeError, ValueError):
@@ -177,13 +178,16 @@ class Run:
         self.kept += sum(last - first for first, last in done)
         return done
 
-    def _keep(self, journal: Journal | None, number: int) -> Callable[[Span, Part], None]:
-        def keep(span: Span, part: Part) -> None:
+    def _keep(
+        self, journal: Journal | None, number: int, advance: Callable[[int], Any]
+    ) -> Callable[[Span, Table], None]:
+        def keep(span: Span, table: Table) -> None:
             interrupts.check()
+            advance(span[1] - span[0])
             if journal is None or self.full:
                 return
             try:
-                journal.append({"dump": number, "span": list(span), **part.plain()})
+                journal.append({"dump": number, "span": list(span), **table.plain()})
                 self.kept += span[1] - span[0]
             except OSError as error:  # the results so far are worth more than the journal
                 self.full = True
@@ -197,16 +201,14 @@ class Run:
         if client is None:
             return None
         from resispec_verify.dumps.fingerprint import fingerprint
-        from resispec_verify.runs.cluster import Job, run
-        from resispec_verify.runs.parts import Part
+        from resispec_verify.runs.cluster import SharedWork, run
 
         found = fingerprint(dump.path, whole=False)
         where, name = os.path.abspath(dump.path), self.backend.name
-        job = Job(where, dump.path, self.pad, found, self.evaluation, name, shards=self.shards)
+        work = SharedWork(where, dump.path, self.pad, found, self.evaluation, name, shards=self.shards)
 
-        def spans(reading: Reading, wanted: list[Span]) -> Iterable[tuple[Span, Part]]:
-            for span, part in run(client, job, reading, wanted, note=note):
-                yield span, Part.from_plain(part, self.evaluation.rules, dump.path)
+        def spans(reading: Reading, wanted: list[Span]) -> Iterable[tuple[Span, Table]]:
+            return run(client, work, reading, wanted, note=note)
 
         return spans
 

@@ -10,8 +10,8 @@ from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
     from resispec_verify.distributions import Pair, Sampling
-    from resispec_verify.runs.over_dumps import Reading
     from resispec_verify.tables.marginals import Evaluation
+    from resispec_verify.tables.reading import Reading
 
 __all__ = [
     "check_demands",
@@ -103,7 +103,7 @@ def make_reading(
     batch: int | None,
 ) -> Reading:
     """How rows become pairs, from the options; raises on the first that is out of range."""
-    from resispec_verify.runs.over_dumps import Reading
+    from resispec_verify.tables.reading import Reading
 
     if batch is not None and batch < 1:
         raise InputError(f"--batch must be at least 1, got {batch}")

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from resispec_verify.cli.output import print_lines, printable
-from resispec_verify.tables.marginals import Row, label
+from resispec_verify.tables.row import Row, label
 from resispec_verify.tables.summary import summarize
 
 __all__ = ["print_records", "print_table"]

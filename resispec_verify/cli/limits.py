@@ -19,7 +19,7 @@ from resispec_verify.cli.parameters import Count, File, Files, Flag, Names, Numb
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
-    from resispec_verify.tables.limits import LimitRow
+    from resispec_verify.tables.row import Row
 
 __all__ = ["limits"]
 
@@ -101,7 +101,7 @@ def limits(
         input, "float64", positions, batch,
     )  # fmt: skip
     chosen, arrays = _rules(rule, candidates), get_backend(backend)
-    rows: dict[Any, LimitRow] = {}
+    rows: dict[Any, Row] = {}
     failures: list[str] = []
     if target is not None or draft is not None:
         refuse_by_hand(
@@ -117,10 +117,12 @@ def limits(
             logits, {"pad_vocab": pad_vocab, "shards": shards}, reading, chosen, candidates, rows, arrays
         )
     if rows:
-        results = [row.result() for row in rows.values()]
-        write_json(json, {"schema": 1, "command": "limits", "results": results})
-        write_csv(csv, [record for row in rows.values() for record in _records(row)])
-        _print(results, table_console(json, csv))
+        from resispec_verify.tables.limits import limit_records, limits_report
+
+        report = limits_report(rows.values())
+        write_json(json, report)
+        write_csv(csv, limit_records(rows.values()))
+        _print(report["results"], table_console(json, csv))
     for failure in failures:
         print(f"resispec-verify: error: {failure}", file=sys.stderr)
     return 2 if failures else 0
@@ -149,7 +151,7 @@ def _by_hand(
     draft: str | None,
     rules: tuple[Any, ...],
     candidates: int,
-    rows: dict[Any, LimitRow],
+    rows: dict[Any, Row],
     backend: Any,
     logits: object,
 ) -> None:
@@ -159,13 +161,14 @@ def _by_hand(
     from resispec_verify.distributions import Pair
     from resispec_verify.tables.distinct import check_vocabulary
     from resispec_verify.tables.limits import add_limits
+    from resispec_verify.tables.reading import by_hand
 
     if logits is not None:
         raise InputError("give either --logits PATH... or --target and --draft, not both")
     pair = pair_by_hand(target, draft)
     check_vocabulary(rules, candidates, len(pair.target), "--target")
     arrays = Pair(*(backend.asarray(np.asarray(v)[None, :]) for v in (pair.target, pair.draft)))
-    add_limits(rows, rules, arrays, candidates, positions=np.asarray([0]))
+    add_limits(rows, rules, by_hand(arrays), candidates)
 
 
 def _from_dumps(
@@ -178,10 +181,9 @@ def _from_dumps(
     backend: Any,
 ) -> list[str]:
     from resispec_verify.cli.output import open_dump
-    from resispec_verify.runs.over_dumps import pairs_of
     from resispec_verify.tables.distinct import check_vocabulary
     from resispec_verify.tables.limits import add_limits
-    from resispec_verify.tables.marginals import Clock
+    from resispec_verify.tables.reading import Clock, pairs_of
 
     failures, seen = [], set()
     for path in paths:
@@ -192,11 +194,8 @@ def _from_dumps(
             dump = open_dump(path, **opening)
             check_vocabulary(rules, candidates, dump.vocab, str(path))
             fresh: dict[Any, Any] = {}
-            for members in pairs_of(dump, reading, backend=backend, clock=Clock()):
-                add_limits(
-                    fresh, rules, members.pair, candidates, positions=members.positions,
-                    temperature=members.sampling.temperature, source=str(dump.path),
-                )  # fmt: skip
+            for batch in pairs_of(dump, reading, backend=backend, clock=Clock()):
+                add_limits(fresh, rules, batch, candidates)
         except InputError as error:
             failures.append(str(error))
             continue
@@ -206,25 +205,6 @@ def _from_dumps(
             else:
                 rows[key] = row
     return failures
-
-
-def _records(row: LimitRow) -> list[dict[str, Any]]:
-    from resispec_verify.tables.marginals import label
-
-    return [
-        {
-            "rule": label(row.rule),
-            "temperature": row.temperature,
-            "candidates": row.candidates,
-            "path": row.source[i],
-            "position": row.position[i],
-            "acceptance": row.accepted[i],
-            "gap": row.gap[i],
-            "limit": "" if row.limit[i] is None else row.limit[i],
-            "sequential_limit": "" if row.sequential_limit[i] is None else row.sequential_limit[i],
-        }
-        for i in range(len(row.position))
-    ]
 
 
 def _print(results: list[dict[str, Any]], console: Any) -> None:

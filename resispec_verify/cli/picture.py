@@ -18,6 +18,7 @@ from resispec_verify.cli.output import (
 )
 from resispec_verify.cli.parameters import Count, File, Files, Names, Number, Text
 from resispec_verify.errors import InputError
+from resispec_verify.schema import envelope
 
 if TYPE_CHECKING:
     from resispec_verify.tables.position import Position
@@ -115,7 +116,7 @@ def picture(
         "l1": found.l1,
         "tokens": records,
     }
-    write_json(json, {"schema": 1, "command": "picture", "results": [result]})
+    write_json(json, envelope("picture", [result]))
     write_csv(csv, records)
     write_figure(plot, lambda: _figure(found, title, names, tokens))
     _print(found, records, title, table_console(json, csv))

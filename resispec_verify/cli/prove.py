@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from resispec_verify.cli.output import check_writable, print_lines, progress, table_console, write_json
 from resispec_verify.cli.parameters import File, Text
+from resispec_verify.schema import envelope
 
 if TYPE_CHECKING:
     from resispec_verify.proofs import Proved
@@ -36,7 +37,7 @@ def prove(statement: Text | None = None, /, *, json: File | None = None) -> int:
         for name in names:
             done.append(proofs.prove(name))
             advance(1)
-    write_json(json, {"schema": 1, "command": "prove", "results": [line.result() for line in done]})
+    write_json(json, envelope("prove", [line.result() for line in done]))
     console = table_console(json)
     if statement is None:
         _print_ledger(done, console)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from resispec_verify.cli.output import check_writable, print_lines, progress, table_console, write_json
 from resispec_verify.cli.parameters import Count, File, Number, Text
 from resispec_verify.errors import InputError
+from resispec_verify.schema import envelope
 
 if TYPE_CHECKING:
     from resispec_verify.models.opening import Opened, Variant
@@ -128,7 +129,7 @@ def record(
         "bytes": out.stat().st_size,
         "seconds": time.perf_counter() - begun,
     }
-    write_json(json, {"schema": 1, "command": "record", "results": [result]})
+    write_json(json, envelope("record", [result]))
     text = f"{out}: {result[job.unit]} {job.unit}, vocabulary {result['vocab']}, {dtype}"
     print_lines(table_console(json), [f"{text}, {_size(result['bytes'])} in {result['seconds']:.1f} s"])
     return 0

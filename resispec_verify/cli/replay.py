@@ -74,7 +74,7 @@ def replay(
         Exit with 1 on any divergence, where a test rejects (acceptance rates, drawn tokens, repeated
         uniforms), and where output_tokens are not what the rounds emitted.
     """
-    from resispec_verify.logged.replay_summary import check_records, summarize_replay
+    from resispec_verify.logged.replay_summary import check_records, replay_report
 
     if not logits:
         raise InputError("nothing to replay: give --logits PATH...")
@@ -88,9 +88,10 @@ def replay(
     if eos and min(eos) < 0:
         raise InputError(f"--eos must be a token id, got {min(eos)}")
     results, failures = _from_dumps(logits, rules, options, not no_uniforms, input, eos or [])
-    rows = [summarize_replay(result, alpha) for result in results]
+    report = replay_report(results, alpha)
+    rows = report["results"]
     if rows:
-        write_json(json, {"schema": 1, "command": "replay", "results": rows})
+        write_json(json, report)
         write_csv(csv, list(check_records(results)))
         for row in rows:
             print_lines(table_console(json, csv), _lines(row))

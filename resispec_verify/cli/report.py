@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,11 +19,13 @@ from resispec_verify.errors import InputError
 if TYPE_CHECKING:
     from resispec_verify.dumps import FlatDump
     from resispec_verify.evidence.enumeration import Budget
-    from resispec_verify.report.page import Picture
+    from resispec_verify.report.page import PageSection
     from resispec_verify.rules import Rule
-    from resispec_verify.runs.over_dumps import Reading
     from resispec_verify.tables.drift_summary import DriftRow
-    from resispec_verify.tables.marginals import Evaluation, Row
+    from resispec_verify.tables.marginals import Evaluation
+    from resispec_verify.tables.reading import Reading
+    from resispec_verify.tables.row import Row
+    from resispec_verify.tables.table import Table
 
 __all__ = ["report"]
 
@@ -144,7 +147,7 @@ class _Found:
 
     reading: Reading
     dumps: list[FlatDump] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
     drift: dict[Any, DriftRow] = field(default_factory=dict)
     facts: list[dict[str, Any]] = field(default_factory=list)
     positions: int = 0
@@ -154,16 +157,17 @@ class _Found:
         from resispec_verify.backends import get_backend
         from resispec_verify.dumps import open_dump
         from resispec_verify.dumps.fingerprint import fingerprint
-        from resispec_verify.runs.over_dumps import Table, evaluate_dump, pool, position_range
-        from resispec_verify.tables.marginals import Clock
+        from resispec_verify.runs.over_dumps import evaluate_dump
+        from resispec_verify.tables.reading import position_range
 
         dump = open_dump(path, **opening)
         check_tokens(evaluation, dump.vocab, str(path))
         first, last = position_range(dump, self.reading)
         with progress(dump.path, last - first) as advance:
             table = evaluate_dump(
-                dump, self.reading, evaluation, backend=get_backend("numpy"), clock=Clock(), advance=advance
-            )
+                dump, self.reading, evaluation, backend=get_backend("numpy"),
+                keep=lambda span, _: advance(span[1] - span[0]),
+            )  # fmt: skip
         rules = _sequential(evaluation.rules)
         fresh = drift_of(dump, self.reading, rules, evaluation.candidates, 10, budget) if rules else {}
         size, digest = fingerprint(path, whole=True)
@@ -180,12 +184,19 @@ class _Found:
         )
         self.dumps.append(dump)
         self.positions += last - first
-        self.rows = pool([Table(self.rows, []), table])
+        self.tables.append(table)
         for key, row in fresh.items():
             if key in self.drift:
                 self.drift[key].extend(row)
             else:
                 self.drift[key] = row
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The rows of all dumps, joined; for when no more dumps are added."""
+        from resispec_verify.tables.table import pool
+
+        return pool(self.tables)
 
 
 def _sequential(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
@@ -199,17 +210,17 @@ def _page(
     found: _Found, rules: tuple[Rule, ...], candidates: int, tokenizer: Path | None, command: str
 ) -> str:
     from resispec_verify.cli.kl_table import remarks
-    from resispec_verify.report.page import Picture, html_page
+    from resispec_verify.report.page import PageSection, html_page
     from resispec_verify.report.plots.drift import plot_drift
     from resispec_verify.report.plots.marginals import plot_marginals
     from resispec_verify.report.plots.svg import panels
     from resispec_verify.tables.drift_summary import drift_records
-    from resispec_verify.tables.marginals import label
+    from resispec_verify.tables.row import label
     from resispec_verify.tables.summary import position_records, summarize
 
     rows = found.rows
     pictures = [
-        Picture(
+        PageSection(
             "What each rule emits",
             "First: total variation of the emitted law from the target, position by position, each rule "
             "sorted by itself. Second: probability that a candidate is emitted, against the limit that no "
@@ -221,7 +232,7 @@ def _page(
     drifts = list(found.drift.values())
     if drifts:
         pictures.append(
-            Picture(
+            PageSection(
                 "From candidate to candidate",
                 "Before each candidate: P(accepted | looked at), and how far the residual is from the draft. "
                 "Lines are means over positions, bands (of up to three lines) reach from 10 to 90 %. A point "
@@ -242,14 +253,16 @@ def _page(
     )
 
 
-def _worst(found: _Found, rules: tuple[Rule, ...], candidates: int, tokenizer: Path | None) -> list[Picture]:
+def _worst(
+    found: _Found, rules: tuple[Rule, ...], candidates: int, tokenizer: Path | None
+) -> list[PageSection]:
     """Theorem 2's curve and the residuals at the position where a rule is furthest from the target."""
-    from resispec_verify.report.page import Picture
+    from resispec_verify.report.page import PageSection
     from resispec_verify.report.plots.position import plot_position
     from resispec_verify.report.plots.shaping import curve_points, plot_exploration
     from resispec_verify.report.plots.svg import inline_svg, panels
-    from resispec_verify.tables.marginals import label
     from resispec_verify.tables.position import look_at
+    from resispec_verify.tables.row import label
     from resispec_verify.tables.shaping import explore_pair
 
     row = max(found.rows, key=lambda row: max(row.tv))
@@ -269,7 +282,7 @@ def _worst(found: _Found, rules: tuple[Rule, ...], candidates: int, tokenizer: P
         for k in range(0, len(columns["Z"]), max(1, -(-len(columns["Z"]) // 400)))
     ]
     pictures = [
-        Picture(
+        PageSection(
             "How near the draft a residual can be",
             f"Theorem 2 of the ResiSpec paper at {where}: the least L1 distance of a residual of mass Z from "
             "the draft, the budgets that rules choose, and what these are worth.",
@@ -290,7 +303,7 @@ def _worst(found: _Found, rules: tuple[Rule, ...], candidates: int, tokenizer: P
             names = token_texts(tokenizer, position.tokens(12).tolist())
         picture = inline_svg(plot_position(position, names=names), "p", "residuals after one rejection")
         pictures.append(
-            Picture(
+            PageSection(
                 "What is left after one rejection",
                 f"Target, draft and residuals at {where}, after token {position.rejected} was rejected.",
                 [picture],
@@ -303,8 +316,7 @@ def _worst(found: _Found, rules: tuple[Rule, ...], candidates: int, tokenizer: P
 
 def _pair(dump: FlatDump, reading: Reading, position: int, temperature: float) -> tuple[Any, Any]:
     from resispec_verify.backends import get_backend
-    from resispec_verify.runs.over_dumps import pairs_of
-    from resispec_verify.tables.marginals import Clock
+    from resispec_verify.tables.reading import Clock, pairs_of
 
     here = replace(reading, start=position, stop=position + 1)
     for members in pairs_of(dump, here, backend=get_backend("numpy"), clock=Clock()):

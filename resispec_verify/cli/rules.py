@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from resispec_verify.cli.output import check_writable, print_lines, table_console, write_json
 from resispec_verify.cli.parameters import Count, File, Number, Text
 from resispec_verify.errors import InputError
+from resispec_verify.schema import envelope
 
 if TYPE_CHECKING:
     from resispec_verify.catalogue.attack import Search
@@ -65,7 +66,7 @@ def rules(
     from resispec_verify.catalogue.measured import rules_table
 
     results = rules_table()
-    write_json(json, {"schema": 1, "command": "rules", "results": results})
+    write_json(json, envelope("rules", results))
     _print(results, table_console(json))
     return 0
 
@@ -155,7 +156,7 @@ def _attack(name: str, settings: dict[str, Any], json: Any) -> int:
         for options in variants
     ]
     results = [_report(search, settings["seed"]) for search in searches]
-    write_json(json, {"schema": 1, "command": "rules", "attack": name, "results": results})
+    write_json(json, envelope("rules", results, attack=name))
     console = table_console(json)
     for search, r in zip(searches, results, strict=True):
         print_lines(console, _found(search, r))

@@ -17,6 +17,7 @@ from resispec_verify.cli.output import (
 )
 from resispec_verify.cli.parameters import Count, File, Files, Number
 from resispec_verify.errors import InputError
+from resispec_verify.schema import envelope
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,7 +103,7 @@ def runtime(
         "not_measured": ["drafting", "target verification"],
     }
     rows = results(timings)
-    write_json(json, {"schema": 1, "command": "runtime", **facts, "results": rows})
+    write_json(json, envelope("runtime", rows, **facts))
     write_csv(csv, [_flat(row) for row in rows])
     title = f"V = {facts['vocab']:,}, {arrays.name}, {precision}"
     write_figure(plot, lambda: _figure(rows, f"one rejection at one position, {title}, n = {repeats}"))
@@ -112,7 +113,7 @@ def runtime(
 
 def _from_dump(paths: list[Path], position: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     from resispec_verify.cli.output import open_dump
-    from resispec_verify.runs.over_dumps import input_kind
+    from resispec_verify.tables.input_kind import input_kind
 
     if len(paths) != 1:
         raise InputError("runtime looks at one position of one dump; give one path")

@@ -20,6 +20,7 @@ from resispec_verify.cli.output import (
 )
 from resispec_verify.cli.parameters import Count, File, Files, Flag, Names, Number, Text, Texts
 from resispec_verify.errors import InputError
+from resispec_verify.schema import envelope
 
 if TYPE_CHECKING:
     from resispec_verify.rules import Rule
@@ -129,7 +130,7 @@ def tree(
         results = [row.result() for row in rows]
         records = [record for row in rows for record in _records(row)]
     if results:
-        write_json(json, {"schema": 1, "command": "tree", "results": results})
+        write_json(json, envelope("tree", results))
         write_csv(csv, records)
         _print(results, table_console(json, csv))
     for failure in failures:
@@ -257,7 +258,8 @@ def _evaluated(
 ) -> tuple[list[TreeRow], list[str]]:
     """The rows of all dumps, and what could not be read."""
     from resispec_verify.dumps import open_tree
-    from resispec_verify.tables.trees import add_trees, how_drawn, merge, recorded_tree
+    from resispec_verify.tables.tree_sampling import how_drawn
+    from resispec_verify.tables.trees import add_trees, merge, recorded_tree
 
     rows: dict[Any, TreeRow] = {}
     failures: list[str] = []
@@ -356,7 +358,7 @@ def _star(children: int) -> Topology:
 
 
 def _records(row: TreeRow) -> list[dict[str, Any]]:
-    from resispec_verify.tables.marginals import label
+    from resispec_verify.tables.row import label
 
     return [
         {

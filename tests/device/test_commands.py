@@ -19,8 +19,9 @@ from resispec_verify.device import marginals as device_paths
 from resispec_verify.dumps.kinds.flat import flat_from_mapping
 from resispec_verify.evidence.enumeration import Budget
 from resispec_verify.rules import ResiSpec, SpecInfer
-from resispec_verify.runs.over_dumps import Reading, evaluate_dump
-from resispec_verify.tables.marginals import Clock, Evaluation
+from resispec_verify.runs.over_dumps import evaluate_dump
+from resispec_verify.tables.marginals import Evaluation
+from resispec_verify.tables.reading import Reading
 
 POSITIONS, VOCAB = 4, 30
 
@@ -103,9 +104,7 @@ def test_limits(emulated, tmp_path, capsys):
 def evaluated(backend, batch, note=lambda line: None):
     dump = flat_from_mapping("a dump", logits())
     evaluation = Evaluation((ResiSpec(), SpecInfer()), 3, identity=False, budget=Budget())
-    table = evaluate_dump(
-        dump, Reading(batch=batch), evaluation, backend=get_backend(backend), clock=Clock(), note=note
-    )
+    table = evaluate_dump(dump, Reading(batch=batch), evaluation, backend=get_backend(backend), note=note)
     return {row.rule.name: row for row in table.rows}
 
 
