@@ -115,6 +115,32 @@ def test_a_part_goes_through_json_without_losing_a_bit(dump, name):
         assert repr(Table.from_plain(json.loads(text), evaluation.rules, dump.path)) == repr(part), span
 
 
+def test_an_entry_of_an_older_journal_is_read():
+    """Written before the columns were declared in one place; `kl --resume` goes on from such files."""
+    entry = json.loads((Path(__file__).parent / "entry_before.json").read_text(encoding="utf-8"))
+    table = Table.from_plain(entry, (make_rule("specinfer"), make_rule("llama-cpp")), "d.npz")
+    again = table.plain()
+    assert [len(row.kl_printed) for row in table.rows] == [0, 2, 0]
+    assert again == {key: entry[key] for key in again}
+    assert set(entry) - set(again) == {"dump", "span"}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda row: row.pop("tv"),
+        lambda row: row["tv"].append(0.5),
+        lambda row: row.update(tv="0.5, 0.5"),
+        lambda row: row.update(verdict=["perhaps", "exact"]),
+    ],
+)
+def test_a_damaged_entry_is_not_read(damage):
+    entry = json.loads((Path(__file__).parent / "entry_before.json").read_text(encoding="utf-8"))
+    damage(entry["tables"][0])
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        Table.from_plain(entry, (make_rule("specinfer"), make_rule("llama-cpp")), "d.npz")
+
+
 def test_infinite_numbers_go_through_json(tmp_path):
     logits = torch.tensor([[0.0, 0.0, -torch.inf]])
     torch.save({"target_logits": logits, "draft_logits": torch.zeros(1, 3)}, tmp_path / "d.pt")
