@@ -11,6 +11,11 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOME = {
+    "Report": "api",
+    "check": "api",
+    "limits": "api",
+    "replay": "api",
+    "verify": "api",
     "Budget": "evidence.enumeration",
     "InputError": "errors",
     "Marginals": "evidence.marginal",
