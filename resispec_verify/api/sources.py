@@ -27,7 +27,7 @@ PathLike = str | os.PathLike[str]
 #: What rows can be said to be.
 KINDS = ("logits", "probabilities", "log-probabilities")
 
-# Sums of laws miss 1 by at most this much, those stored in bfloat16 included (2**-9 of each entry). Which rows
+# Sums of laws miss 1 by less than this, those stored in bfloat16 included (2**-9 of each entry). Which rows
 # are laws is decided by it; how well they must sum to 1 is decided by `inputs.laws`.
 _NEAR_ONE = 1e-2
 
