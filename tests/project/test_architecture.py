@@ -48,7 +48,8 @@ MAY_IMPORT = {
     "adapters": set(),
     "__main__": {"cli"},
     "__init__": {
-        "api", "arrays", "distributions", "dumps", "errors", "evidence", "moved", "record", "rules", "verdict",
+        "api", "arrays", "distributions", "dumps", "errors", "evidence", "moved", "record", "rules",
+        "verdict",
     },
     "moved": set(),
 }  # fmt: skip
