@@ -160,7 +160,7 @@ def _winners(family: list[tuple[Law, Law]], step: Step) -> tuple[bool, bool]:
 
 
 def _raced(family: list[tuple[Law, Law]], step: Step) -> tuple[bool, bool]:
-    """Whether the layout for n = 2 can be built with the winner's law, and the race on it is exact and optimal."""
+    """Whether the layout for n = 2 exists with the winner's law, and the race on it is exact and optimal."""
     built = exact = True
     for p, q in family:
         segments = envelope(p, q, 2, step)
