@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from resispec_verify.kernels.elementwise.residuals import accept_ratio
-from resispec_verify.kernels.paths.shaped import PathSum
+from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.rules.proposals import Iid, Proposal
 
 __all__ = ["Rule", "State"]
@@ -116,6 +116,15 @@ class Rule(ABC):
 
         Candidates are drawn from ``draft`` by the rule's own `proposal`; the engine asks only then. None (the
         default) where the rule does not know. A subclass that changes what the rule does has to override it.
+        """
+        return None
+
+    def sum_paths_on_device(
+        self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+    ) -> PathSum | None:
+        """The same for float64 rows ``(B, V)`` where they live, not on a CPU; ``most_paths`` is for each.
+
+        None (the default) where the rule can only be summed on the CPU.
         """
         return None
 

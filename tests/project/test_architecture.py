@@ -21,9 +21,9 @@ MAY_IMPORT = {
     "dumps": {"errors"},
     "distributions": {"backends", "errors", "inputs", "kernels"},
     "samplers": {"backends", "errors", "inputs", "kernels"},
-    "rules": {"backends", "errors", "inputs", "kernels"},
-    "evidence": {"backends", "device", "errors", "inputs", "kernels", "rules", "verdict"},
-    "device": {"backends", "dumps", "errors", "evidence", "kernels", "rules", "verdict"},
+    "device": {"backends", "dumps", "errors", "kernels"},
+    "rules": {"backends", "device", "errors", "inputs", "kernels"},
+    "evidence": {"backends", "errors", "inputs", "kernels", "rules", "verdict"},
     "catalogue": {"errors", "oracle", "rules"},
     "tables": {
         "backends", "distributions", "dumps", "errors", "evidence", "kernels", "rules", "runs", "topology",

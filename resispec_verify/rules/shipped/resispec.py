@@ -24,6 +24,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
+from resispec_verify.device.dispatch import sum_where_arrays_live
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.elementwise import compiled
 from resispec_verify.kernels.elementwise.probabilities import at
@@ -31,6 +32,7 @@ from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.elementwise.residuals import Proxy, normalize, proxy, ratio_or_all
 from resispec_verify.kernels.paths import shaped as shaped_paths
 from resispec_verify.kernels.paths.last_round import last_round
+from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import strike_out
 
@@ -101,7 +103,7 @@ class ResiSpec(Rule):
 
     def sum_paths(
         self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
-    ) -> shaped_paths.PathSum | None:
+    ) -> PathSum | None:
         """The scalar recursion; where the hole is read literally, with one candidate only."""
         if type(self) is not ResiSpec or (self.hole == "literal" and candidates != 1):
             return None
@@ -110,6 +112,14 @@ class ResiSpec(Rule):
             return shaped_paths.single_round(order, **options)
         del options["hole"]
         return shaped_paths.shaped_marginal(order, candidates, gap, most_paths, **options)
+
+    def sum_paths_on_device(
+        self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+    ) -> PathSum | None:
+        """As printed only: all three options at their defaults."""
+        if self != ResiSpec():
+            return None
+        return sum_where_arrays_live(target, draft, candidates, gap, most_paths)
 
     def proxy(self, current: Any, draft: Any, token: Any) -> Any:
         """GetProxy's k after rejecting one token a row."""

@@ -26,7 +26,7 @@ from resispec_verify.kernels.elementwise.residuals import (
     standard_residual,
 )
 from resispec_verify.kernels.paths.distinct import distinct_marginal
-from resispec_verify.kernels.paths.shaped import PathSum
+from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import WithoutReplacement, strike_out
 

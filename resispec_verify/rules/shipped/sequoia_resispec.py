@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from resispec_verify.kernels.paths.shaped import PathSum
+from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import WithoutReplacement
 from resispec_verify.rules.shipped.resispec import Budget, Hole, Redistribution, ResiSpec

@@ -24,7 +24,7 @@ from resispec_verify.kernels.elementwise.residuals import (
     positive_part_condition,
     standard_residual,
 )
-from resispec_verify.kernels.paths.shaped import PathSum
+from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.kernels.paths.skipped_draws import rejected_by_draws
 from resispec_verify.rules.interface import Rule, State
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.kernels.paths.shaped import PathSum
+from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.shipped.eagle import Eagle
 
