@@ -34,6 +34,7 @@ class EagleResiSpec(Rule):
     name = "eagle+resispec"
     claims_exact = True
     source = "ResiSpec, Table 2 (arXiv 2608.24411)"
+    place = 170
     depends_on = "token"
     proposal = Greedy()
 

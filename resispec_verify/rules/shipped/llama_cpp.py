@@ -28,6 +28,7 @@ class LlamaCpp(Rule):
     name = "llama-cpp"
     claims_exact = True
     source = "llama.cpp, examples/speculative"
+    place = 110
     depends_on = "nothing"
     proposal = Greedy()
 

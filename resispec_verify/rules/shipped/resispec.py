@@ -57,6 +57,7 @@ class ResiSpec(Rule):
     name = "resispec"
     claims_exact = True
     source = "ResiSpec, Algorithm 1 (arXiv 2608.24411)"
+    place = 150
     depends_on = "token"
 
     def __post_init__(self) -> None:

@@ -46,6 +46,7 @@ class Sequoia(Rule):
     name = "sequoia"
     claims_exact = True
     source = "Sequoia (Chen et al. 2024, arXiv 2402.12374)"
+    place = 40
     depends_on = "token"
     proposal = WithoutReplacement()
 

@@ -34,6 +34,7 @@ class SequoiaResiSpec(Rule):
     name = "sequoia+resispec"
     claims_exact = True
     source = "ResiSpec, Table 2 (arXiv 2608.24411)"
+    place = 160
     depends_on = "token"
     proposal = WithoutReplacement()
 

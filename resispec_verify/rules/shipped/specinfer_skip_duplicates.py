@@ -40,6 +40,7 @@ class SpecInferSkipDuplicates(Rule):
     name = "specinfer-skip-duplicates"
     claims_exact = True
     source = "SpecHub's code, mode RRS (arXiv 2411.05289)"
+    place = 30
     depends_on = "token"
 
     def start(self, target: Any, draft: Any, candidates: int) -> State:

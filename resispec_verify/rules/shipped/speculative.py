@@ -23,6 +23,7 @@ class Speculative(Rule):
     name = "speculative"
     claims_exact = True
     source = "Leviathan et al. 2023; Chen et al. 2023"
+    place = 10
     depends_on = "nothing"
     most_candidates = 1
 

@@ -31,6 +31,7 @@ class TokenMatch(Rule):
     name = "token-match"
     claims_exact = True
     source = "JetSpec, OPT-Tree, FlexFlow (sample and match)"
+    place = 60
     depends_on = "token"
 
     def accept(self, state: State) -> Any:
