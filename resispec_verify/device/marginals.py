@@ -16,10 +16,10 @@ from array_api_compat import array_namespace, device, is_cupy_array
 
 from resispec_verify import device as gpu
 from resispec_verify.backends import on_cpu, to_numpy
-from resispec_verify.device.batched_paths import PathSums, path_sums, shaped_marginals
+from resispec_verify.device.batched_paths import path_sums, shaped_marginals
 from resispec_verify.evidence.marginal import Marginals, rounding_bound, tv_interval
+from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.rules.interface import Rule
-from resispec_verify.rules.shipped.resispec import ResiSpec
 from resispec_verify.verdict import Verdict, judge_all
 
 __all__ = ["device_marginals"]
@@ -45,7 +45,7 @@ def device_marginals(
         Path evaluations a row, for each gap.
     """
     settled: dict[int, Marginals] = {}
-    if on_cpu(target) or rule != ResiSpec() or candidates < 1:
+    if on_cpu(target) or rule.device_paths() != "shaped" or candidates < 1:
         return settled
     xp = array_namespace(target, draft)
     p, q = (xp.astype(rows, xp.float64, copy=False) for rows in (target, draft))
@@ -84,7 +84,7 @@ def device_marginals(
     return settled
 
 
-def _sums(target: Any, candidates: int) -> Callable[..., PathSums]:
+def _sums(target: Any, candidates: int) -> Callable[..., PathSum]:
     if is_cupy_array(target) and candidates <= gpu.MOST_CANDIDATES:
         return functools.partial(gpu.path_sums, _kernels())
     return path_sums

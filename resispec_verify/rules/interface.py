@@ -13,7 +13,7 @@ from resispec_verify.rules.proposals import Iid, Proposal
 
 if TYPE_CHECKING:  # compiled kernels, which a rule of one's own need not load
     from resispec_verify.kernels.elementwise.residuals import Proxy
-    from resispec_verify.kernels.paths.shaped import PathSum
+    from resispec_verify.kernels.paths.path_sum import PathSum
 
 __all__ = ["Described", "Rule", "State"]
 
@@ -95,6 +95,17 @@ class Rule(Described):
     #: Whether everything it can emit after a rejection lies in the target's support.
     stays_in_support: ClassVar[bool] = True
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A sum over paths is of the class that defines it: a subclass may do something else."""
+        super().__init_subclass__(**options)
+        for name in ("sum_paths", "device_paths"):
+            if name not in vars(cls):
+                setattr(cls, name, getattr(Rule, name))
+
+    def verifiable(self, candidates: int) -> int:
+        """How many of so many candidates it can verify."""
+        return candidates if self.most_candidates is None else min(candidates, self.most_candidates)
+
     def start(self, target: Any, draft: Any, candidates: int) -> State:
         """State before the first of ``candidates`` candidates, for rows ``(..., V)``."""
         return State(target, draft)
@@ -153,8 +164,12 @@ class Rule(Described):
         """The whole marginal of one position ``(V,)``, where a rule knows something faster.
 
         Candidates are drawn from ``draft`` by the rule's own `proposal`; the engine asks only then. None (the
-        default) where the rule does not know. A subclass that changes what the rule does has to override it.
+        default) where the rule does not know.
         """
+        return None
+
+    def device_paths(self) -> str | None:
+        """The name by which `device` sums this rule's paths; None (the default) where it does not."""
         return None
 
     def proxy(self, current: Any, draft: Any, token: Any) -> Any:
@@ -162,6 +177,14 @@ class Rule(Described):
 
         None (the default) where the rule is not of that form.
         """
+        return None
+
+    def proxy_parts(self, current: Any, draft: Any, token: Any) -> Proxy | None:
+        """The same with what it was made of, where the proxy has a budget; None (the default) elsewhere."""
+        return None
+
+    def budget_holds(self) -> bool | None:
+        """Whether `proxy_parts` never cuts its budget and ``k`` sums to 1; None where there is no budget."""
         return None
 
     def options(self) -> dict[str, str]:

@@ -32,15 +32,13 @@ def _shipped() -> list[type[Described]]:
 #: All of them, in the order of lists.
 SHIPPED: tuple[type[Described], ...] = tuple(_shipped())
 
-_AT_ONE_POSITION = [rule for rule in SHIPPED if issubclass(rule, Rule)]
+_RULES = {rule.name: rule for rule in SHIPPED if issubclass(rule, Rule)}
 
 #: Rules that verify the candidates of one position, by name.
-RULES: dict[str, type[Rule]] = {rule.name: rule for rule in _AT_ONE_POSITION if not rule.open_parameters}
+RULES: dict[str, type[Rule]] = {name: rule for name, rule in _RULES.items() if not rule.open_parameters}
 
 #: The same, of which parameters are open: they cannot be made from a name alone.
-NEED_PARAMETERS: dict[str, type[Rule]] = {
-    rule.name: rule for rule in _AT_ONE_POSITION if rule.open_parameters
-}
+NEED_PARAMETERS: dict[str, type[Rule]] = {n: rule for n, rule in _RULES.items() if rule.open_parameters}
 
 #: Rules that verify a path of several tokens.
 PATH_RULES: dict[str, type[PathRule]] = {rule.name: rule for rule in SHIPPED if issubclass(rule, PathRule)}

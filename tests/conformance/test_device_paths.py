@@ -131,8 +131,8 @@ def test_chunks_of_one_path(library):
     whole, parts = path_sums(*rows, 3), path_sums(*rows, 3, room=1)
     np.testing.assert_array_equal(to_numpy(whole.paths), to_numpy(parts.paths))
     bound = np.finfo(np.float64).eps * 4 * (27 + to_numpy(whole.paths).max() + 24)
-    for ours, theirs in zip(parts, whole, strict=True):
-        assert_close(ours, to_numpy(theirs), bound)
+    for name in ("mass", "acceptance", "unexpanded"):
+        assert_close(getattr(parts, name), to_numpy(getattr(whole, name)), bound)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What importing the interface of rules costs, and what the rooms export."""
+"""What importing the interface of rules costs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ HEAVY = ("numba", "scipy", "torch")
     ],
 )
 def test_the_interface_loads_no_compiled_kernels(line):
-    code = f"import sys\n{line}\nsys.exit(', '.join({{*{HEAVY}}} & set(sys.modules)))"
+    code = f"import sys\n{line}\nprint({{*{HEAVY}}} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (found.returncode, found.stderr) == (0, "")
+    assert (found.stdout, found.stderr) == ("set()\n", "")

@@ -26,7 +26,7 @@ from resispec_verify.kernels.elementwise.residuals import (
     share_of,
 )
 from resispec_verify.kernels.optimal.two_distinct import TwoDistinct, two_distinct
-from resispec_verify.kernels.paths.shaped import PathSum
+from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import WithoutReplacement
 

@@ -24,7 +24,7 @@ from resispec_verify.kernels.elementwise.residuals import (
     positive_part_condition,
     standard_residual,
 )
-from resispec_verify.kernels.paths.shaped import PathSum
+from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.kernels.paths.skipped_draws import rejected_by_draws
 from resispec_verify.rules.interface import Rule, State
 
@@ -74,7 +74,7 @@ class SpecInferSkipDuplicates(Rule):
         no residual left, so that ``min(1, R_j/q)`` rejects it anyway. With ``d_j = (q - R_j)_+`` the
         probability of each number of rejections is a sum over the tokens rejected, all different.
         """
-        if candidates > _MOST or self != SpecInferSkipDuplicates():  # a subclass may do something else
+        if candidates > _MOST:
             return None
         q = np.asarray(draft, np.float64)
         R = [np.asarray(target, np.float64)]
