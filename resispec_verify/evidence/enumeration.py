@@ -84,7 +84,7 @@ def operational_marginals(
         Fewer candidates than the rule is defined for.
     """
     budget = budget or Budget()
-    n = candidates if rule.most_candidates is None else min(candidates, rule.most_candidates)
+    n = rule.verifiable(candidates)
     if n < rule.least_candidates:
         raise InputError(f"rule {rule.name!r} needs {rule.least_candidates} candidates, got {n}")
     proposal = proposal or rule.proposal

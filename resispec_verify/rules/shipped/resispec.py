@@ -36,10 +36,10 @@ from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import strike_out
 
-__all__ = ["ResiSpec", "get_proxy"]
+__all__ = ["ResiSpec", "ShapedRule", "get_proxy"]
 
 Redistribution = Literal["proportional", "water-filling"]
-Budget = Literal["local", "floor"]
+ProxyBudget = Literal["local", "floor"]
 Hole = Literal["excluded", "literal"]
 
 
@@ -49,21 +49,19 @@ def _check_choice(name: str, value: str, choices: Any) -> None:
 
 
 @dataclass(frozen=True)
-class ResiSpec(Rule):
-    """ResiSpec's Algorithm 1 with the options the paper leaves open."""
+class ShapedRule(Rule):
+    """Rejections as in Algorithm 1, with the options that the paper leaves open; whatever the candidates."""
 
     redistribution: Redistribution = "proportional"
-    budget: Budget = "local"
+    budget: ProxyBudget = "local"
     hole: Hole = "excluded"
 
-    name = "resispec"
     claims_exact = True
-    source = "ResiSpec, Algorithm 1 (arXiv 2608.24411)"
     depends_on = "token"
 
     def __post_init__(self) -> None:
         _check_choice("redistribution", self.redistribution, Redistribution)
-        _check_choice("budget", self.budget, Budget)
+        _check_choice("budget", self.budget, ProxyBudget)
         _check_choice("hole", self.hole, Hole)
 
     def reject(self, state: State, tokens: Any) -> State:
@@ -89,6 +87,24 @@ class ResiSpec(Rule):
             return ratio_or_all(at(before.draft, tokens)[..., None], after.extra["budget"])
         return ratio_or_all(array_namespace(kept).ones_like(kept), kept)
 
+    def options(self) -> dict[str, str]:
+        """The three options."""
+        return {"redistribution": self.redistribution, "budget": self.budget, "hole": self.hole}
+
+    def _proxy(self, current: Any, draft: Any, tokens: Any) -> Proxy:
+        return proxy(
+            current, draft, tokens, redistribution=self.redistribution, budget=self.budget, hole=self.hole
+        )
+
+
+@dataclass(frozen=True)
+class ResiSpec(ShapedRule):
+    """ResiSpec's Algorithm 1: i.i.d. candidates."""
+
+    name = "resispec"
+    source = "ResiSpec, Algorithm 1 (arXiv 2608.24411)"
+    place = 150
+
     def last_round(self, state: State) -> tuple[Any, Any]:
         """Summed over rejected tokens by the sorted prefix sums of R/q; in float64 on the CPU."""
         xp = array_namespace(state.residual)
@@ -105,7 +121,7 @@ class ResiSpec(Rule):
         self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
     ) -> PathSum | None:
         """The scalar recursion; where the hole is read literally, with one candidate only."""
-        if type(self) is not ResiSpec or (self.hole == "literal" and candidates != 1):
+        if self.hole == "literal" and candidates != 1:
             return None
         order, options = ratio_order(to_numpy(target), to_numpy(draft)), self.options()
         if candidates == 1:
@@ -121,6 +137,10 @@ class ResiSpec(Rule):
             return None
         return sum_where_arrays_live(target, draft, candidates, gap, most_paths)
 
+    def budget_holds(self) -> bool:
+        """For the rule as printed."""
+        return self == ResiSpec()
+
     def proxy(self, current: Any, draft: Any, token: Any) -> Any:
         """GetProxy's k after rejecting one token a row."""
         if self == ResiSpec() and compiled.compilable(current, draft):
@@ -132,15 +152,6 @@ class ResiSpec(Rule):
         r, s, k, *scalars = self._proxy(current, draft, token[..., None])
         return Proxy(r[..., 0, :], s[..., 0, :], k[..., 0, :], *(v[..., 0] for v in scalars))
 
-    def options(self) -> dict[str, str]:
-        """The three options."""
-        return {"redistribution": self.redistribution, "budget": self.budget, "hole": self.hole}
-
-    def _proxy(self, current: Any, draft: Any, tokens: Any) -> Proxy:
-        return proxy(
-            current, draft, tokens, redistribution=self.redistribution, budget=self.budget, hole=self.hole
-        )
-
 
 def get_proxy(
     target: Any,
@@ -148,7 +159,7 @@ def get_proxy(
     rejected: int,
     *,
     redistribution: Redistribution = "proportional",
-    budget: Budget = "local",
+    budget: ProxyBudget = "local",
     hole: Hole = "excluded",
 ) -> Proxy:
     """GetProxy of ResiSpec's Algorithm 1 (lines 17-23) for one rejected token.
