@@ -1,7 +1,7 @@
 """`.safetensors` files, memory-mapped: the package checks the header, and the arrays are views of the file.
 
-The package's own arrays are copies, and it has none of bfloat16 for NumPy. A name that is there twice it takes
-once, in silence, and its headers may be a hundred megabytes long; so the header is parsed here first.
+The package's own arrays are copies, and it has none of bfloat16 for NumPy. It takes a name that is there twice
+once, in silence, and headers of a hundred megabytes; so the header is parsed here first.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def read_safetensors(path: str | os.PathLike[str]) -> dict[str, Any]:
             buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except SafetensorError as error:
             why = show(str(error).split("header: ", 1)[-1])
-            raise InputError(f"{path}: truncated or damaged ({why}); {RECORD}") from None
+            size = os.fstat(file.fileno()).st_size
+            raise InputError(f"{path}: truncated or damaged, {size} bytes ({why}); {RECORD}") from None
         except (OSError, ValueError) as error:
             raise InputError(f"{path}: cannot be memory-mapped ({error}); copy it to a local disk") from None
     metadata = header.pop(METADATA, None)
