@@ -1,7 +1,8 @@
 """The array libraries that everything is run on, and what "one result" means.
 
 The right value is NumPy's on the same input; libraries may differ by rounding only, so each comparison has
-the derived bound of what is compared. Libraries on a GPU carry the marker `gpu`, and are collected where there is one.
+the derived bound of what is compared. Libraries on a GPU carry the marker `gpu`; they are
+collected where there is one.
 """
 
 from __future__ import annotations

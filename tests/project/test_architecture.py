@@ -34,8 +34,8 @@ MAY_IMPORT = {
     "models": {"errors", "record"},
     "decoding": {"distributions", "errors", "evidence", "models", "record", "rules", "topology"},
     "cli": {
-        "backends", "catalogue", "distributions", "dumps", "errors", "evidence", "kernels", "logged", "models",
-        "proofs", "record", "report", "rules", "runs", "sampler_check", "tables", "topology",
+        "backends", "catalogue", "distributions", "dumps", "errors", "evidence", "kernels", "logged",
+        "models", "proofs", "record", "report", "rules", "runs", "sampler_check", "tables", "topology",
     },
     "testing": {"distributions", "errors", "inputs", "rules", "sampler_check"},
     "adapters": set(),
