@@ -98,7 +98,7 @@ class Rule(Described):
     def __init_subclass__(cls, **options: Any) -> None:
         """A sum over paths is of the class that defines it: a subclass may do something else."""
         super().__init_subclass__(**options)
-        for name in ("sum_paths", "device_paths"):
+        for name in ("sum_paths", "sum_paths_on_device"):
             if name not in vars(cls):
                 setattr(cls, name, getattr(Rule, name))
 
