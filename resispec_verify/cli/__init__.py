@@ -70,8 +70,7 @@ def _usage(error: Exception, tokens: list[str]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     from resispec_verify.cli.interrupts import INTERRUPTED, Interrupts
-    from resispec_verify.cli.output import unwritten
-    from resispec_verify.cli.parameters import utf8_or_escaped
+    from resispec_verify.cli.output import unwritten, utf8_or_escaped
 
     utf8_or_escaped()
     tokens = list(sys.argv[1:] if arguments is None else arguments)
