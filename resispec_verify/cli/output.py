@@ -27,6 +27,7 @@ __all__ = [
     "stdout_is",
     "table_console",
     "unwritten",
+    "utf8_or_escaped",
     "write_csv",
     "write_figure",
     "write_json",
@@ -233,6 +234,16 @@ def table_console(*outputs: Path | None) -> Any:
     console = Terminal(stderr=taken, highlight=False, emoji=False)  # ":loop" in a name is no picture
     # Into a file or a pipe nothing is gained by wrapping at 80 columns.
     return console if console.is_terminal else Terminal(stderr=taken, highlight=False, emoji=False, width=160)
+
+
+def utf8_or_escaped() -> None:
+    """Let nothing that is printed fail: what a terminal cannot show is escaped, a closed stream swallows."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - lives as long as the process
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def printable(name: object) -> str:

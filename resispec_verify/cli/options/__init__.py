@@ -4,9 +4,9 @@ A command takes groups of them, ``sampling: SamplingOptions = SamplingOptions()`
 into its options. Where a command means something of its own by an option, its docstring says so under
 ``sampling.top_k``, which wins; another default is a subclass with that one field. What a group's values mean
 together is checked here as well, by its methods.
-"""
 
-from __future__ import annotations
+The modules here keep their annotations as values: cyclopts looks up those that are text where a subclass is.
+"""
 
 from resispec_verify.cli.options.group import (
     Options,
@@ -20,6 +20,7 @@ from resispec_verify.cli.options.readings import (
     FilterOptions,
     InputOption,
     ProposalOptions,
+    ProposedReadingOptions,
     RangeOptions,
     ReadingOptions,
     SamplingOptions,
@@ -33,8 +34,10 @@ from resispec_verify.cli.options.work import (
     ArrayOptions,
     BackendOption,
     DemandOptions,
-    ResiSpecOptions,
+    MarginalOptions,
     RuleOptions,
+    ShapedRuleOptions,
+    VisitOptions,
     WorkOptions,
     check_candidates,
     check_gap,
@@ -43,9 +46,9 @@ from resispec_verify.cli.options.work import (
 
 __all__ = [
     "MOST_CANDIDATES", "ArrayOptions", "BackendOption", "DemandOptions", "DumpOptions", "FilterOptions",
-    "HandOptions", "InputOption", "JsonOption", "OpeningOptions", "Options", "OutputOptions",
-    "PlotOptions", "ProposalOptions", "RangeOptions", "ReadingOptions", "ResiSpecOptions", "RuleOptions",
-    "SamplingOptions", "SourceOptions", "TemperatureOption", "WorkOptions", "check_candidates",
-    "check_gap", "check_max_tv", "make_reading", "make_sampling", "refuse_beside", "refuse_by_hand",
-    "refuse_without", "values_of",
+    "HandOptions", "InputOption", "JsonOption", "MarginalOptions", "OpeningOptions", "Options",
+    "OutputOptions", "PlotOptions", "ProposalOptions", "ProposedReadingOptions", "RangeOptions",
+    "ReadingOptions", "RuleOptions", "SamplingOptions", "ShapedRuleOptions", "SourceOptions",
+    "TemperatureOption", "VisitOptions", "WorkOptions", "check_candidates", "check_gap", "check_max_tv",
+    "make_reading", "make_sampling", "refuse_beside", "refuse_by_hand", "refuse_without", "values_of",
 ]  # fmt: skip

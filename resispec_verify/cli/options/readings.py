@@ -1,7 +1,5 @@
 """Options of how rows of a dump become pairs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,7 +25,7 @@ class TemperatureOption(Options):
 
     temperature: Number | None = None
 
-    def reading(self, kind: str | None, positions: str | None = None) -> Reading:
+    def reading(self, kind: str | None, positions: str | None = None) -> "Reading":
         """How rows become pairs, without filters."""
         return make_reading(
             [] if self.temperature is None else [self.temperature], kind=kind, positions=positions
@@ -123,12 +121,23 @@ class RangeOptions(Options):
 class ReadingOptions(RangeOptions, InputOption, SamplingOptions):
     """How rows of a dump become pairs."""
 
-    def reading(self, proposal: ProposalOptions | None = None, precision: str = "float64") -> Reading:
+    def reading(self, precision: str = "float64") -> "Reading":
         """The same, checked."""
         return make_reading(
-            self.temperature or [], self, proposal or ProposalOptions(), kind=self.input,
+            self.temperature or [], self, self._proposal(), kind=self.input,
             positions=self.positions, batch=self.batch, precision=precision,
         )  # fmt: skip
+
+    def _proposal(self) -> "ProposalOptions | None":
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProposedReadingOptions(ProposalOptions, ReadingOptions):
+    """How rows of a dump become pairs, and what candidates are really drawn with."""
+
+    def _proposal(self) -> ProposalOptions:
+        return self
 
 
 def make_reading(
@@ -140,7 +149,7 @@ def make_reading(
     positions: str | None = None,
     batch: int | None = None,
     precision: str = "float64",
-) -> Reading:
+) -> "Reading":
     """How rows become pairs, from the values of options; raises on the first that is out of range."""
     from resispec_verify.runs.over_dumps import Reading
 
@@ -150,7 +159,9 @@ def make_reading(
     temperatures, samplings = list(temperatures), None
     if temperatures or any(value is not None for value in kept):
         samplings = tuple(make_sampling("--", t, *kept) for t in dict.fromkeys(temperatures or [1.0]))
-    drawn = tuple(vars(proposal or ProposalOptions()).values())
+    drawn = (None, None, None)
+    if proposal is not None:
+        drawn = (proposal.proposal_temperature, proposal.proposal_top_k, proposal.proposal_top_p)
     make_sampling("--proposal-", 1.0 if drawn[0] is None else drawn[0], *drawn[1:])
     start, stop = _positions(positions)
     return Reading(
@@ -164,7 +175,8 @@ def make_reading(
     )
 
 
-def make_sampling(option: str, *values: Any) -> Sampling:
+def make_sampling(option: str, *values: Any) -> "Sampling":
+    """The sampling of a temperature, top-k, top-p and min-p; ``option`` is what their names begin with."""
     from resispec_verify.distributions import Sampling
 
     try:

@@ -1,13 +1,11 @@
 """Options of where target and draft come from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from resispec_verify.cli.options.group import Options
+from resispec_verify.cli.options.group import Options, refuse_by_hand
 from resispec_verify.cli.parameters import Files, Flag, Text
 from resispec_verify.errors import InputError
 
@@ -59,7 +57,7 @@ class HandOptions(Options):
         """Whether any was given."""
         return self.target is not None or self.draft is not None
 
-    def pair(self) -> Pair:
+    def pair(self) -> "Pair":
         """The pair, both ``(V,)``."""
         from resispec_verify.distributions import pair_from_probabilities
 
@@ -95,9 +93,12 @@ class OpeningOptions(Options):
 class SourceOptions(OpeningOptions, HandOptions, DumpOptions):
     """Dumps, or laws by hand."""
 
-    def check(self, purpose: str) -> None:
-        """Refuse both, and neither: then there is nothing to ``purpose``."""
-        if self.by_hand and self.logits is not None:
-            raise InputError("give either --logits PATH... or --target and --draft, not both")
+    def check(self, purpose: str, *only_of_dumps: Options, **options: object) -> None:
+        """Refuse both, and neither, with nothing to ``purpose``; by hand, options that are of dumps only."""
         if not self.by_hand and not self.logits:
             raise InputError(f"nothing to {purpose}: give --logits PATH..., or --target and --draft")
+        if self.by_hand and self.logits is not None:
+            raise InputError("give either --logits PATH... or --target and --draft, not both")
+        if self.by_hand:
+            opening = {"pad_vocab": self.pad_vocab, "shards": self.shards}
+            refuse_by_hand(*only_of_dumps, **opening, **options)

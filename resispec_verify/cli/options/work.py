@@ -1,17 +1,16 @@
 """Options of what is computed, where, and what is demanded of it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from resispec_verify.cli.options.group import Options
-from resispec_verify.cli.parameters import Count, Flag, Names, Number
+from resispec_verify.cli.options.group import Options, refuse_beside
+from resispec_verify.cli.parameters import Count, Flag, Names, Number, Text
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
     from resispec_verify.evidence.enumeration import Budget
     from resispec_verify.rules import Rule
+    from resispec_verify.tables.marginals import Evaluation
 
 MOST_CANDIDATES = 1000  # far beyond any engine; more is a slip of the keyboard
 
@@ -32,17 +31,21 @@ class RuleOptions(Options):
     rule: Names | None = None
     candidates: Count = 3
 
-    def chosen(self, most: int = MOST_CANDIDATES, **options: str | None) -> tuple[Rule, ...]:
-        """The rules; ``options`` apply to those that have them."""
+    def chosen(self, most: int = MOST_CANDIDATES) -> "tuple[Rule, ...]":
+        """The rules, checked for the number of candidates."""
         from resispec_verify.cli.user_rules import choose_rules
 
         check_candidates(self.candidates, 1, most)
-        return choose_rules(self.rule or ["resispec", "specinfer"], self.candidates, **options)
+        return choose_rules(self.rule or ["resispec", "specinfer"], self.candidates, **self._own())
+
+    def _own(self) -> dict[str, str | None]:
+        """Options of rules, for those that have them."""
+        return {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResiSpecOptions(Options):
-    """What ResiSpec's paper leaves open, for all rules that have it.
+class ShapedRuleOptions(RuleOptions):
+    """Which rules, and what ResiSpec's paper leaves open, for all rules that have it.
 
     Attributes
     ----------
@@ -58,6 +61,9 @@ class ResiSpecOptions(Options):
     redistribution: Literal["proportional", "water-filling"] | None = None
     budget: Literal["local", "floor"] | None = None
     hole: Literal["excluded", "literal"] | None = None
+
+    def _own(self) -> dict[str, str | None]:
+        return {"redistribution": self.redistribution, "budget": self.budget, "hole": self.hole}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +82,7 @@ class WorkOptions(Options):
     gap: Number | None = None
     max_expansions: Number | None = None
 
-    def budget(self) -> Budget:
+    def budget(self) -> "Budget":
         """The same, checked."""
         from resispec_verify.evidence.enumeration import Budget
 
@@ -88,6 +94,90 @@ class WorkOptions(Options):
         if self.gap is None:
             return work
         return Budget(self.gap, work.most_paths, work.most_states, until_decided=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarginalOptions(WorkOptions):
+    """Which marginals, how far paths are followed, and the candidates of the path identity.
+
+    Attributes
+    ----------
+    marginal
+        Which marginals to compute.
+    candidate_list
+        Candidates "5,17,3" of the path identity, at every position. Default: the dump's, or drawn.
+    seed
+        Seed of the drawn candidates.
+    """
+
+    marginal: Literal["operational", "path-identity", "both"] = "both"
+    candidate_list: Text | None = None
+    seed: Count | None = None
+
+    def evaluation(self, rules: RuleOptions) -> "Evaluation":
+        """What to compute; raises on the first option that is out of range."""
+        from resispec_verify.tables.marginals import Evaluation
+
+        check_candidates(rules.candidates, 1)
+        budget = self.budget()
+        if self.seed is not None and self.seed < 0:
+            raise InputError(f"--seed must not be negative, got {self.seed}")
+        if self.marginal == "operational":
+            refuse_beside("--marginal operational", candidate_list=self.candidate_list, seed=self.seed)
+        if self.marginal == "path-identity":
+            refuse_beside("--marginal path-identity", gap=self.gap, max_expansions=self.max_expansions)
+        if self.candidate_list is not None:
+            refuse_beside("--candidate-list", seed=self.seed)
+        return Evaluation(
+            rules=rules.chosen(),
+            candidates=rules.candidates,
+            operational=self.marginal != "path-identity",
+            identity=self.marginal != "operational",
+            budget=budget,
+            seed=self.seed or 0,
+            candidate_list=self._candidates(rules.candidates),
+        )
+
+    def _candidates(self, count: int) -> tuple[int, ...] | None:
+        """The candidates of the path identity that were given."""
+        if self.candidate_list is None:
+            return None
+        try:
+            tokens = tuple(int(part) for part in self.candidate_list.split(","))
+        except ValueError:
+            raise InputError(
+                f"--candidate-list must be token ids such as 5,17,3; got {self.candidate_list!r}"
+            ) from None
+        if len(tokens) < count or min(tokens) < 0:
+            raise InputError(
+                f"--candidate-list has {len(tokens)} tokens; give at least {count}, none of them negative"
+            )
+        return tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisitOptions(Options):
+    """How many residuals are visited.
+
+    Attributes
+    ----------
+    gap
+        Mass that may stay unvisited at a position.
+    max_states
+        Residuals visited at a position, for rules where they depend on what was rejected.
+    """
+
+    gap: Number = 1e-3
+    max_states: Number = 100
+
+    def budget(self) -> "Budget":
+        """The same, checked."""
+        from resispec_verify.evidence.enumeration import Budget
+
+        check_gap(self.gap)
+        if not self.max_states >= 1:
+            raise InputError(f"--max-states must be at least 1, got {self.max_states:g}")
+        return Budget(self.gap, most_paths=1e6, most_states=self.max_states, until_decided=False)
 
 
 @dataclass(frozen=True, kw_only=True)
