@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from resispec_verify.cli.options import DumpOptions, HandOptions, Options, TemperatureOption, values_of
-from resispec_verify.cli.output import (
-    check_writable,
-    files_read,
-    open_dump,
-    print_lines,
-    printable,
-    table_console,
-    write_json,
+from resispec_verify.cli.options import (
+    DumpOptions,
+    HandOptions,
+    JsonOption,
+    Options,
+    TemperatureOption,
+    values_of,
 )
-from resispec_verify.cli.parameters import Count, File, Flag, Names, Number, Text
+from resispec_verify.cli.output import files_read, json_report, open_dump, print_lines, printable
+from resispec_verify.cli.parameters import Count, Flag, Names, Number, Text
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
     from resispec_verify.dumps import FlatDump
     from resispec_verify.runs.over_dumps import Reading
     from resispec_verify.sampler_check.battery import Input
-    from resispec_verify.sampler_check.check import CheckResult, CheckSettings
+    from resispec_verify.sampler_check.check import CheckResult
 
 __all__ = ["check"]
 
@@ -95,9 +93,7 @@ class PairOptions(TemperatureOption, DumpOptions, HandOptions):
         if (self.target is None) != (self.draft is None):
             raise InputError("--target and --draft go together")
         if style == "block" and (self.input or self.by_hand or self.logits):
-            raise InputError(
-                "--style block has chains of its own; leave out --input, --target and --logits"
-            )
+            raise InputError("--style block has chains of its own; leave out --input, --target and --logits")
         if (self.positions is not None or self.temperature is not None) and not self.logits:
             raise InputError("--positions and --temperature are for --logits")
         found = named_inputs(self.input or [])
@@ -106,7 +102,7 @@ class PairOptions(TemperatureOption, DumpOptions, HandOptions):
             found.append(Input("by hand", pair.target, pair.draft))
         if not self.logits:
             return found or None
-        found = found or battery()
+        found = found or [*battery()]
         reading = self.reading(None, self.positions)
         for path in self.paths:
             dump = open_dump(path)
@@ -157,7 +153,7 @@ def check(
     call: CallOptions = CallOptions(),
     pairs: PairOptions = PairOptions(),
     effort: EffortOptions = EffortOptions(),
-    json: File | None = None,
+    output: JsonOption = JsonOption(),
 ) -> int:
     """Is a sampler lossless? Draws from it, tested at a stated error rate; "not rejected" is no proof.
 
@@ -167,13 +163,11 @@ def check(
     ----------
     sampler
         module:callable, path/to/file.py:callable, or "cmd:PROGRAM ARGUMENTS". Its code is executed.
-    json
-        Write the report here ("-": standard output).
     """
     from resispec_verify.cli.check_apart import SamplerJob, run_apart
     from resispec_verify.sampler_check.settings import DRAWS, CheckSettings
 
-    check_writable(json=json, inputs=files_read(pairs.paths))
+    output.check(files_read(pairs.paths))
     settings = CheckSettings(
         style=call.style, candidates=call.candidates, proposal=call.proposal, ragged=call.ragged,
         alpha=effort.alpha, power=effort.power, draws=DRAWS if effort.draws is None else effort.draws,
@@ -182,8 +176,8 @@ def check(
     )  # fmt: skip
     result = run_apart(SamplerJob(sampler, settings, call.rule, pairs.inputs(call.style)))
     record = {"sampler": sampler, "style": call.style, **result.result()}
-    write_json(json, {"schema": 1, "command": "check", "results": [record]})
-    _print(sampler, result, _again(sampler, result.witness or {}, call, pairs, effort), table_console(json))
+    console = output.write(json_report("check", [record]))
+    _print(sampler, result, _again(sampler, result.witness or {}, call, pairs, effort), console)
     return 0 if result.verdict == "not-rejected" else 1
 
 
@@ -243,10 +237,9 @@ def _again(sampler: str, witness: dict[str, Any], *groups: Options) -> str:
     words = [PROGRAM, "check", sampler]
     for name in names:
         value, option = values[name], f"--{name.replace('_', '-')}"
-        if value == defaults[name]:
-            continue
         if value is True:
             words.append(option)
-        else:
-            words += [word for one in (value if isinstance(value, list) else [value]) for word in (option, str(one))]
+        elif value != defaults[name]:
+            several = value if isinstance(value, list) else [value]
+            words += [word for one in several for word in (option, str(one))]
     return f"Again: {shlex.join([*words, '--seed', str(values['seed'])])}"

@@ -116,7 +116,9 @@ def _read(pipe: Any, answers: queue.Queue[tuple[str, Any]]) -> None:
             answers.put(pickle.load(pipe))
 
 
-def _result(answers: queue.Queue[tuple[str, Any]], process: subprocess.Popen[bytes], job: SamplerJob) -> CheckResult:
+def _result(
+    answers: queue.Queue[tuple[str, Any]], process: subprocess.Popen[bytes], job: SamplerJob
+) -> CheckResult:
     """What the child answers, or why it does not."""
     limit = job.settings.call_seconds
     heard, began, loaded = None, None, False

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from resispec_verify.cli.options import (
     InputOption,
     Options,
     OutputOptions,
     RangeOptions,
+    ShardsOption,
     TemperatureOption,
     check_max_tv,
     make_reading,
@@ -27,7 +28,7 @@ ROWS = ("mean", "max", "99.9", "99", "95", "90", "median", "10", "5", "1", "0.1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowsOptions(InputOption, RangeOptions, TemperatureOption):
+class RowsOptions(ShardsOption, InputOption, RangeOptions, TemperatureOption):
     """Which rows, and how they are read.
 
     Attributes
@@ -36,11 +37,7 @@ class RowsOptions(InputOption, RangeOptions, TemperatureOption):
         Sampling temperature of the probabilities, above 0. Default: what the dumps state, or else 1.
     input
         What the rows of both dumps are. Default: logits, refused where they look like probabilities.
-    shards
-        What the files of a folder are parts of, where they do not say it.
     """
-
-    shards: Literal["vocab", "positions"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from resispec_verify.cli.one_position import OnePair, PositionOptions
 from resispec_verify.cli.options import MOST_CANDIDATES, Options, PlotOptions, refuse_without
-from resispec_verify.cli.output import files_read, open_dump, print_lines
+from resispec_verify.cli.output import files_read, json_report, open_dump, print_lines
 from resispec_verify.cli.over_dumps import finish, over_dumps
 from resispec_verify.cli.parameters import Count, DumpFile, Flag, Number, Numbers
 from resispec_verify.cli.table import print_records
@@ -135,7 +135,7 @@ def explore(
     except InputError as error:
         raise InputError(f"--rejected: {error}") from None
     console = output.write(
-        {"schema": 1, "command": "explore", "results": [{**pair.facts, **found.result()}]},
+        json_report("explore", [{**pair.facts, **found.result()}]),
         lambda: _records(found),
         lambda: _figure(found, pair.title),
     )
@@ -146,14 +146,12 @@ def explore(
 def _check(source: PositionOptions, curve: CurveOptions, output: PlotOptions) -> int:
     """Theorem 2's hypotheses at every position."""
     if output.plot is not None or curve.at or curve.rejected is not None or source.position is not None:
-        raise InputError(
-            "--check looks at every position; leave out --plot, --at, --rejected and --position"
-        )
+        raise InputError("--check looks at every position; leave out --plot, --at, --rejected and --position")
     reading = source.reading(source.input)
     found, failures = over_dumps(source.paths, lambda path: _monotone(path, reading))
     rows = [row for of_dump in found for row in of_dump]
     if rows:
-        console = output.write({"schema": 1, "command": "explore", "results": rows}, lambda: rows)
+        console = output.write(json_report("explore", rows), lambda: rows)
         print_records(console, "Theorem 2, position by position", [_counts(own) for own in found])
         print_lines(console, _why_flat(rows))
     return finish(failures)
@@ -237,9 +235,10 @@ def _print(found: Exploration, wanted: list[float], title: str, console: Any) ->
 
 def _remarks(found: Exploration) -> list[str]:
     count, mass = found.zero_target
+    tokens = f"{count} {'token' if count == 1 else 'tokens'}"
     flat = (
-        f"Flat on (0, {found.points.flat_until:.6g}] at {2 * mass:.6g}: p = 0 on {count} "
-        f"{'token' if count == 1 else 'tokens'} with draft mass {mass:.6g}. Not strictly increasing on (Z*, 1]."
+        f"Flat on (0, {found.points.flat_until:.6g}] at {2 * mass:.6g}: p = 0 on {tokens} with draft mass "
+        f"{mass:.6g}. Not strictly increasing on (Z*, 1]."
     )
     hole = f"Hole at token {found.rejected}."
     return [

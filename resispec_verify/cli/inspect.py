@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from resispec_verify.cli.options import JsonOption, OpeningOptions
-from resispec_verify.cli.output import files_read, print_lines, printable
+from resispec_verify.cli.output import files_read, json_report, print_lines, printable
 from resispec_verify.cli.over_dumps import collected, finish
 from resispec_verify.cli.parameters import Files
 from resispec_verify.cli.table import print_records
@@ -36,7 +36,7 @@ def inspect(
     results, failures = collected(
         paths, lambda path: inspect_dump(path, pad_vocab=opening.pad_vocab, shards=opening.shards)
     )
-    console = output.write({"schema": 1, "command": "inspect", "results": results})
+    console = output.write(json_report("inspect", results))
     for result in results:
         _print(result, console)
     return finish([*failures, *(problem for result in results for problem in result["problems"])])

@@ -67,7 +67,9 @@ class PositionOptions(InputOption, TemperatureOption, HandOptions, DumpOptions):
 def dump_at(paths: list[Path], position: int | None) -> tuple[FlatDump, int]:
     """The one dump of these, and a position that it has."""
     if len(paths) != 1:
-        raise InputError("one position of one dump is looked at; give one path (explore --check takes several)")
+        raise InputError(
+            "one position of one dump is looked at; give one path (explore --check takes several)"
+        )
     dump, position = open_dump(paths[0]), position or 0
     if not 0 <= position < dump.positions:
         raise InputError(f"{paths[0]}: position {position} is outside 0..{dump.positions - 1}")

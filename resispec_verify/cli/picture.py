@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resispec_verify.cli.one_position import PositionOptions
 from resispec_verify.cli.options import PlotOptions, RuleOptions, refuse_by_hand
-from resispec_verify.cli.output import files_read, print_lines, printable
+from resispec_verify.cli.output import files_read, json_report, print_lines, printable
 from resispec_verify.cli.parameters import Count, DumpFile, File
 from resispec_verify.cli.table import print_records
 from resispec_verify.errors import InputError
@@ -95,7 +94,7 @@ def picture(
         "tokens": records,
     }
     console = output.write(
-        {"schema": 1, "command": "picture", "results": [result]},
+        json_report("picture", [result]),
         lambda: records,
         lambda: _figure(found, pair.title, names, shown),
     )

@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from resispec_verify.cli.options import JsonOption
-from resispec_verify.cli.output import print_lines, progress
+from resispec_verify.cli.output import json_report, print_lines, progress
 from resispec_verify.cli.parameters import Text
 from resispec_verify.cli.table import print_records
 
@@ -36,7 +36,7 @@ def prove(statement: Text | None = None, /, *, output: JsonOption = JsonOption()
             done.append(proofs.prove(name))
             advance(1)
     results = [line.result() for line in done]
-    console = output.write({"schema": 1, "command": "prove", "results": results})
+    console = output.write(json_report("prove", results))
     if statement is None:
         _print_ledger(done, console)
     else:

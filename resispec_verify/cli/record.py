@@ -13,9 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from cyclopts import Parameter
-
-from resispec_verify.cli.output import check_writable, print_lines, progress, table_console, write_json
+from resispec_verify.cli.options import JsonOption, Options
+from resispec_verify.cli.output import json_report, print_lines, progress
 from resispec_verify.cli.parameters import Count, File, Number, Text
 from resispec_verify.errors import InputError
 
@@ -35,12 +34,11 @@ WIDTHS = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 NUMBERS = re.compile(r"\d{1,6}(,\d{1,6})*")
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
-class DraftOptions:
+@dataclass(frozen=True, kw_only=True)
+class DraftOptions(Options):
     """The draft.
 
-    Parameters
+    Attributes
     ----------
     draft
         Another model with the same tokenizer, or "same": the target, changed by the next three options.
@@ -86,12 +84,11 @@ class DraftOptions:
         return variant
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
-class PromptOptions:
+@dataclass(frozen=True, kw_only=True)
+class PromptOptions(Options):
     """What the models go on from.
 
-    Parameters
+    Attributes
     ----------
     prompt
         One prompt, taken as it is: no chat template is applied.
@@ -111,12 +108,11 @@ class PromptOptions:
         return [self.prompt] if self.prompts is None else read_prompts(self.prompts)
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
-class KindOptions:
+@dataclass(frozen=True, kw_only=True)
+class KindOptions(Options):
     """What is recorded.
 
-    Parameters
+    Attributes
     ----------
     kind
         flat: rows along text sampled from the target. rounds: speculative rounds with their decisions and
@@ -173,12 +169,11 @@ class KindOptions:
         return {name: own[name] if value is None else value for name, value in given.items()}
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
-class RunOptions:
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(Options):
     """How the models run, and how their logits are kept.
 
-    Parameters
+    Attributes
     ----------
     temperature
         Of target and draft. Logits are logged before it.
@@ -211,7 +206,7 @@ def record(
     prompt: PromptOptions = PromptOptions(),
     kind: KindOptions = KindOptions(),
     run: RunOptions = RunOptions(),
-    json: File | None = None,
+    output: JsonOption = JsonOption(),
 ) -> int:
     """Log target and draft logits from a local GGUF file or Hugging Face folder. Needs no network.
 
@@ -221,8 +216,6 @@ def record(
         A GGUF file (Llama architecture) or a Hugging Face folder.
     out
         The dump to write (.pt).
-    json
-        Write the report here ("-": standard output).
     """
     from resispec_verify.models.opening import encode_all, open_models
     from resispec_verify.record.loops import Settings, check_prompts
@@ -232,7 +225,7 @@ def record(
     run.check()
     check_path(out)
     inputs = [path for path in (target, draft.path, prompt.prompts) if path is not None]
-    check_writable(dump=out, json=json, inputs=inputs)
+    output.check(inputs, dump=out)
     texts = prompt.read()
     opened = open_models(target, draft.path, variant, run.device)
     try:
@@ -252,9 +245,8 @@ def record(
         "path": str(out), "kind": kind.kind, "prompts": len(tokens), loop.unit: units, "vocab": vocab,
         "dtype": run.dtype, "bytes": size, "seconds": seconds,
     }  # fmt: skip
-    write_json(json, {"schema": 1, "command": "record", "results": [result]})
     text = f"{out}: {units} {loop.unit}, vocabulary {vocab}, {run.dtype}, {_size(size)} in {seconds:.1f} s"
-    print_lines(table_console(json), [text])
+    print_lines(output.write(json_report("record", [result])), [text])
     return 0
 
 

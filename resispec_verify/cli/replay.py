@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from resispec_verify.cli.options import (
     DumpOptions,
-    FilterOptions,
     InputOption,
+    OneSamplingOptions,
     Options,
     OutputOptions,
-    TemperatureOption,
-    make_sampling,
 )
-from resispec_verify.cli.output import print_lines, printable, progress
+from resispec_verify.cli.output import json_report, print_lines, printable, progress
 from resispec_verify.cli.over_dumps import finish, over_dumps
-from resispec_verify.cli.parameters import Count, Counts, DumpFile, Flag, Names, Number
+from resispec_verify.cli.parameters import Counts, DumpFile, Flag, Names, Number
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,7 +26,7 @@ __all__ = ["replay"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoggedOptions(InputOption, FilterOptions, TemperatureOption):
+class LoggedOptions(InputOption, OneSamplingOptions):
     """What was logged, and how it was sampled.
 
     Attributes
@@ -41,13 +39,6 @@ class LoggedOptions(InputOption, FilterOptions, TemperatureOption):
 
     eos: Counts | None = None
     no_uniforms: Flag = False
-
-    def sampling(self) -> dict[str, Any]:
-        """Fields of `Sampling` in the place of what the dump states, checked."""
-        fields = {name: getattr(self, name) for name in ("temperature", "top_k", "top_p", "min_p")}
-        given = {name: value for name, value in fields.items() if value is not None}
-        make_sampling("--", **given)
-        return given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,16 +86,14 @@ def replay(
     output.check(paths)
     if not 0 < demand.alpha < 1:
         raise InputError(f"--alpha must be in (0, 1), got {demand.alpha:g}")
-    rules, sampling = _rules(rule or ["speculative"]), logged.sampling()
+    rules, sampling = _rules(rule or ["speculative"]), logged.given()
     if logged.eos and min(logged.eos) < 0:
         raise InputError(f"--eos must be a token id, got {min(logged.eos)}")
     found, failures = over_dumps(paths, lambda path: _replayed(path, rules, logged, sampling), "rounds")
     results = [result for of_dump in found for result in of_dump]
     rows = [summarize_replay(result, demand.alpha) for result in results]
     if rows:
-        console = output.write(
-            {"schema": 1, "command": "replay", "results": rows}, lambda: list(check_records(results))
-        )
+        console = output.write(json_report("replay", rows), lambda: list(check_records(results)))
         for row in rows:
             print_lines(console, _lines(row))
     return finish(failures, int(demand.require_agreement and any(map(_differs, rows))))

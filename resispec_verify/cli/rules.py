@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from resispec_verify.cli.options import JsonOption, Options, values_of
-from resispec_verify.cli.output import print_lines
+from resispec_verify.cli.output import json_report, print_lines
 from resispec_verify.cli.parameters import Count, Number, Text
 from resispec_verify.cli.table import print_records
 from resispec_verify.errors import InputError
@@ -74,7 +74,7 @@ def rules(
     from resispec_verify.catalogue.measured import rules_table
 
     results = rules_table()
-    console = output.write({"schema": 1, "command": "rules", "results": results})
+    console = output.write(json_report("rules", results))
     records = [_record(r) for r in results]
     left = tuple(name for name in records[0] if name != "TV max")
     print_records(console, TITLE, records, dispensable=DISPENSABLE, left=left)
@@ -137,7 +137,7 @@ def _attack(name: str, options: AttackOptions, output: JsonOption) -> int:
         for variant in variants
     ]
     results = [_report(search, seed) for search in searches]
-    console = output.write({"schema": 1, "command": "rules", "attack": name, "results": results})
+    console = output.write(json_report("rules", results, attack=name))
     for search, r in zip(searches, results, strict=True):
         print_lines(console, _found(search, r))
     return 0

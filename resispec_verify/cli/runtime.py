@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resispec_verify.cli.one_position import dump_at
 from resispec_verify.cli.options import ArrayOptions, DumpOptions, PlotOptions, make_sampling
-from resispec_verify.cli.output import files_read, print_lines, printable
+from resispec_verify.cli.output import files_read, json_report, print_lines, printable
 from resispec_verify.cli.parameters import Count, DumpFile, Number
 from resispec_verify.cli.table import print_records
 from resispec_verify.errors import InputError
@@ -118,7 +117,7 @@ def runtime(
     }
     title = f"V = {facts['vocab']:,}, {backend.name}, {precision}"
     console = output.write(
-        {"schema": 1, "command": "runtime", **facts, "results": rows},
+        json_report("runtime", rows, **facts),
         lambda: [_flat(row) for row in rows],
         lambda: _figure(rows, f"one rejection at one position, {title}, n = {repeats}"),
     )

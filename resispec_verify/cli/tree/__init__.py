@@ -1,4 +1,4 @@
-"""`resispec-verify tree`: what trees of candidates cost, how long a step over them is, and the best of a budget.
+"""`resispec-verify tree`: trees of candidates, what they cost and how long a step over them is.
 
 Three commands. Their earlier spelling, one command whose options say which is meant, goes on working.
 """

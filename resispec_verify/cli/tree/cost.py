@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from resispec_verify.cli.options import OutputOptions
+from resispec_verify.cli.output import json_report
 from resispec_verify.cli.parameters import Texts
 from resispec_verify.cli.table import print_records
 from resispec_verify.cli.tree.recorded import parsed, shortened
@@ -30,7 +31,7 @@ def cost(topology: Texts | None = None, *, output: OutputOptions = OutputOptions
         raise InputError("nothing to do: give one or more trees, such as d5b3")
     results = [_shape(tree) for tree in parsed(topology)]
     console = output.write(
-        {"schema": 1, "command": "tree", "results": results},
+        json_report("tree", results),
         lambda: [{k: v for k, v in r.items() if k != "nodes_by_level"} for r in results],
     )
     records = [

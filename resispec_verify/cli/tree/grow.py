@@ -14,7 +14,7 @@ from resispec_verify.cli.options import (
     make_reading,
     refuse_without,
 )
-from resispec_verify.cli.output import open_dump, print_lines
+from resispec_verify.cli.output import json_report, open_dump, print_lines
 from resispec_verify.cli.over_dumps import finish, over_dumps
 from resispec_verify.cli.parameters import Count, DumpFile, Names, Text
 from resispec_verify.cli.table import print_records
@@ -104,7 +104,7 @@ def grow(
         results = [_best_tree(_by_hand(growth.acceptance), nodes, growth.levels)]
     if results:
         console = output.write(
-            {"schema": 1, "command": "tree", "results": results},
+            json_report("tree", results),
             lambda: [{k: v for k, v in r.items() if k not in ("acceptance", "options")} for r in results],
         )
         title = "the tree with the longest step, if acceptance is the same at every node"

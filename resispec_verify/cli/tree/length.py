@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resispec_verify.cli.options import DumpOptions, OutputOptions
+from resispec_verify.cli.output import json_report
 from resispec_verify.cli.over_dumps import finish
 from resispec_verify.cli.parameters import DumpFile, Names, Texts
 from resispec_verify.cli.table import print_records
@@ -49,7 +49,7 @@ def length(
     if rows:
         results = [row.result() for row in rows]
         console = output.write(
-            {"schema": 1, "command": "tree", "results": results},
+            json_report("tree", results),
             lambda: [record for row in rows for record in _records(row)],
         )
         kinds = ", ".join(dict.fromkeys(r["siblings"] for r in results))

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from resispec_verify.cli.options import FilterOptions, InputOption, TemperatureOption, make_sampling
+from resispec_verify.cli.options import InputOption, OneSamplingOptions, PadOption
 from resispec_verify.cli.output import progress
 from resispec_verify.cli.over_dumps import over_dumps
-from resispec_verify.cli.parameters import Flag, Text
+from resispec_verify.cli.parameters import Text
 from resispec_verify.errors import InputError
 from resispec_verify.topology import Topology
 
@@ -21,7 +21,7 @@ __all__ = ["DrawnOptions", "evaluated", "parsed", "rules_for", "shortened"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrawnOptions(InputOption, FilterOptions, TemperatureOption):
+class DrawnOptions(PadOption, InputOption, OneSamplingOptions):
     """How the candidates of a dump that does not say were drawn.
 
     Attributes
@@ -37,19 +37,9 @@ class DrawnOptions(InputOption, FilterOptions, TemperatureOption):
         The same, for a filter.
     min_p
         The same, for a filter.
-    pad_vocab
-        Pad the narrower of two vocabularies with probability 0.
     """
 
     siblings: Text | None = None
-    pad_vocab: Flag = False
-
-    def asked(self) -> dict[str, Any]:
-        """Fields of `Sampling`, checked; None where nothing is asked."""
-        fields = {name: getattr(self, name) for name in ("temperature", "top_k", "top_p", "min_p")}
-        t = 1.0 if self.temperature is None else self.temperature
-        make_sampling("--", t, self.top_k, self.top_p, self.min_p)
-        return fields
 
 
 def parsed(texts: list[str] | None) -> list[Topology]:
@@ -99,7 +89,7 @@ def evaluated(
     from resispec_verify.dumps import open_tree
     from resispec_verify.tables.trees import add_trees, how_drawn, merge, recorded_tree
 
-    asked = options.asked()
+    asked = options.given()
 
     def rows_of(path: Path) -> dict[Any, TreeRow]:
         dump = open_tree(path, pad_vocab=options.pad_vocab)
