@@ -20,6 +20,7 @@ from resispec_verify.errors import InputError
 __all__ = [
     "check_writable",
     "files_read",
+    "json_report",
     "open_dump",
     "printable",
     "progress",
@@ -209,6 +210,13 @@ def write_json(path: Path | None, report: Mapping[str, Any]) -> None:
     """Write a report; NaN is a defect and raises."""
     if path is not None:
         write_text(path, json.dumps(report, indent=2, allow_nan=False) + "\n")
+
+
+def json_report(command: str, results: Sequence[Any], **facts: Any) -> dict[str, Any]:
+    """What `--json` writes: the results, and what is said of all of them."""
+    from resispec_verify.tables.summary import SCHEMA
+
+    return {"schema": SCHEMA, "command": command, **facts, "results": results}
 
 
 def write_csv(path: Path | None, records: Sequence[Mapping[str, Any]]) -> None:
