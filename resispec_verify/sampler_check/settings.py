@@ -103,8 +103,8 @@ class CheckSettings:
         if wanted != self.proposal:
             remedy = f"give the proposal {wanted}" if wanted in PROPOSALS else "use the style tokens"
             raise InputError(f"{name} verifies candidates drawn {wanted}, not {self.proposal}; {remedy}")
-        most = self.rule.most_candidates
-        if most is not None and self.candidates > most:
+        most = self.rule.verifiable(self.candidates)
+        if most < self.candidates:
             raise InputError(f"{name} verifies at most {most} candidates, not {self.candidates}")
 
 
@@ -164,6 +164,6 @@ class CheckResult:
         return {name: getattr(self, name) for name in names}
 
 
-def check_report(sampler: str, settings: CheckSettings, result: CheckResult) -> dict[str, Any]:
+def check_report(sampler: str, style: str, result: CheckResult) -> dict[str, Any]:
     """The whole report of ``check`` on what is called ``sampler``, JSON-ready."""
-    return envelope("check", [{"sampler": sampler, "style": settings.style, **result.result()}])
+    return envelope("check", [{"sampler": sampler, "style": style, **result.result()}])

@@ -19,12 +19,7 @@ from resispec_verify.errors import InputError
 from resispec_verify.rules import Rule
 from resispec_verify.tables.reading import PairBatch
 
-__all__ = ["candidates_of", "check_support", "check_vocabulary"]
-
-
-def candidates_of(rule: Rule, candidates: int) -> int:
-    """``candidates``, cut to the most that a rule can verify."""
-    return candidates if rule.most_candidates is None else min(candidates, rule.most_candidates)
+__all__ = ["check_support", "check_vocabulary"]
 
 
 def check_vocabulary(rules: Iterable[Rule], candidates: int, vocab: int, where: str) -> None:
@@ -85,7 +80,7 @@ def _different(rule: Rule, candidates: int) -> int:
     """How many candidates of a rule must differ: all, or 0 where a token may come again."""
     if not getattr(rule.proposal, "distinct", False):
         return 0
-    return candidates_of(rule, candidates)
+    return rule.verifiable(candidates)
 
 
 def _tokens(size: int) -> str:

@@ -32,7 +32,7 @@ from resispec_verify.kernels.elementwise.divergences import distances
 from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.optimal.transport import limit_of_prefix
 from resispec_verify.rules import Iid, Proposal, Rule, State
-from resispec_verify.tables.distinct import candidates_of, check_support
+from resispec_verify.tables.distinct import check_support
 from resispec_verify.tables.drift_summary import DriftRow, Profile, divide
 from resispec_verify.tables.marginals import by_proposal
 from resispec_verify.tables.reading import PairBatch
@@ -96,7 +96,7 @@ def add_drift(
     pair, t = batch.pair, batch.sampling.temperature
     limits = by_proposal(rules, candidates, lambda proposal, n: _limits(proposal, pair, n))
     for rule, limit in zip(rules, limits, strict=True):
-        n = candidates_of(rule, candidates)
+        n = rule.verifiable(candidates)
         row = rows.setdefault((label(rule), t, batch.dataset), DriftRow(rule, t, n, top_k, batch.dataset))
         row.add(**batch.places(), profile=_profiles(rule, pair, n, top_k, budget), limit=limit)
 

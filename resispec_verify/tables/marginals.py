@@ -19,12 +19,12 @@ from resispec_verify.evidence.path_identity import draw_candidates, path_identit
 from resispec_verify.kernels.elementwise.divergences import distances, divergence_bounds, printed_kl
 from resispec_verify.kernels.optimal.sequential import levels, overlap
 from resispec_verify.rules import Iid, Proposal, Rule
-from resispec_verify.tables.distinct import candidates_of, check_support
+from resispec_verify.tables.distinct import check_support
 from resispec_verify.tables.reading import Clock, PairBatch
-from resispec_verify.tables.row import Row, changed_options, label
+from resispec_verify.tables.row import Row, label
 from resispec_verify.verdict import judge_all, resolution
 
-__all__ = ["Clock", "Evaluation", "Row", "by_proposal", "evaluate", "has_proxy_parts", "label"]
+__all__ = ["Evaluation", "by_proposal", "evaluate"]
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ def evaluate(
             rules, evaluation.candidates, lambda proposal, n: _limits(proposal, n, batch, evaluation)
         )
     for rule, limit in zip(rules, limits, strict=True):
-        n = candidates_of(rule, evaluation.candidates)
+        n = rule.verifiable(evaluation.candidates)
 
         def row(marginal: str, rule: Rule = rule, n: int = n) -> Row:
             new = Row(rule, marginal, batch.sampling.temperature, n, batch.dataset)
@@ -105,7 +105,7 @@ def by_proposal(rules: Iterable[Rule], candidates: int, find: Callable[[Proposal
     known: list[tuple[Proposal, int, T]] = []
     found = []
     for rule in rules:
-        n = candidates_of(rule, candidates)
+        n = rule.verifiable(candidates)
         same = [value for other, m, value in known if m == n and other == rule.proposal]
         if not same:
             same = [find(rule.proposal, n)]
@@ -157,18 +157,14 @@ def _path_identity(
     return path_identity(target, draft, _watched(rule, noted) or rule.proxy, chosen, n), noted
 
 
-def has_proxy_parts(rule: Rule) -> bool:
-    """Whether a rule says how it made its proxy: which budgets it capped."""
-    return getattr(type(rule), "proxy_parts", None) is not getattr(Rule, "proxy_parts", None)
-
-
 def _watched(rule: Rule, noted: dict[str, Any]) -> Callable[[Any, Any, Any], Any] | None:
     """The rule's proxy, noting capped budgets and proxies that miss the sum 1; None where none does."""
-    if not has_proxy_parts(rule) or not changed_options(rule):
+    if rule.budget_holds() is not False:
         return None
 
     def proxy(current: Any, draft: Any, token: Any) -> Any:
-        parts = rule.proxy_parts(current, draft, token)  # type: ignore[attr-defined]
+        parts = rule.proxy_parts(current, draft, token)
+        assert parts is not None
         xp = array_namespace(current)
         noted["capped"] += int(xp.sum(xp.astype(parts.capped, xp.int64)))
         excess = float(xp.max(xp.abs(xp.sum(parts.k, axis=-1) - 1.0)))

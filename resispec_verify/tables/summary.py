@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from resispec_verify.schema import envelope, plain
-from resispec_verify.tables.marginals import has_proxy_parts
 from resispec_verify.tables.means import known_mean, mean
 from resispec_verify.tables.row import Row
 from resispec_verify.verdict import Tier, Verdict
@@ -45,7 +44,7 @@ def summarize(row: Row) -> dict[str, Any]:
     }
     if operational:
         result |= _operational_details(row)
-    elif has_proxy_parts(row.rule):
+    elif row.rule.budget_holds() is not None:
         result |= {"capped_budgets": row.capped, "proxy_excess_max": row.proxy_excess}
     if row.kl_printed:
         result["kl_as_printed_mean"] = mean(row.kl_printed)

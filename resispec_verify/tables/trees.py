@@ -29,12 +29,12 @@ from resispec_verify.evidence.given_candidates import outcome_given_candidates
 from resispec_verify.evidence.marginal import estimated_acceptance
 from resispec_verify.rules import RULES, Rule, make_rule
 from resispec_verify.tables.columns import Columns, column
-from resispec_verify.tables.distinct import candidates_of, check_support
+from resispec_verify.tables.distinct import check_support
 from resispec_verify.tables.means import mean_and_error
 from resispec_verify.tables.reading import Clock, Reading, pairs_of
 from resispec_verify.tables.row import label
 from resispec_verify.tables.tree_limits import PrefixTree, limits_of
-from resispec_verify.tables.tree_sampling import TreeSampling, prefix_tree
+from resispec_verify.tables.tree_sampling import TreeSampling, how_drawn, prefix_tree
 from resispec_verify.topology import Topology
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "add_trees",
     "default_rules",
     "flat_acceptance",
+    "how_drawn",
     "merge",
     "recorded_tree",
 ]
@@ -301,7 +302,7 @@ def flat_acceptance(
             for i, rule in enumerate(rules):
                 total = sums.setdefault((i, t), [np.zeros(m) for m in range(1, candidates + 1)])
                 for m in range(max(rule.least_candidates, 1), candidates + 1):
-                    n = candidates_of(rule, m)
+                    n = rule.verifiable(m)
                     found = operational_marginals(rule, pair.target, pair.draft, n, budget=budget)
                     placed, left = np.asarray(found.acceptance), np.asarray(found.unexpanded)
                     total[m - 1][:n] += estimated_acceptance(placed, left).sum(axis=0)

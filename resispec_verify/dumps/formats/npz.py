@@ -13,7 +13,7 @@ import numpy as np
 
 from resispec_verify.dumps.formats.archive import ZipRecords
 from resispec_verify.dumps.formats.jsons import parse_json
-from resispec_verify.dumps.formats.mapped import is_text, view
+from resispec_verify.dumps.formats.mapped import c_strides, is_text, view
 from resispec_verify.dumps.opening import listing, show
 from resispec_verify.dumps.rows import LazyRows, Rows
 from resispec_verify.errors import InputError
@@ -268,4 +268,4 @@ def _dtype(records: NpzRecords, what: str, descr: re.Match) -> np.dtype:
 def _strides(shape: tuple[int, ...], fortran: bool) -> tuple[int, ...]:
     if fortran:
         return tuple(math.prod(shape[:axis]) for axis in range(len(shape)))
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    return c_strides(shape)

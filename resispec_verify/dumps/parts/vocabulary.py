@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,16 +20,15 @@ from resispec_verify.dumps.formats.mapped import repeats
 from resispec_verify.dumps.kinds.flat import FlatDump
 from resispec_verify.dumps.kinds.keys import CHUNKS_KEY, TARGET_KEYS, as_rows, find_key
 from resispec_verify.dumps.kinds.labels import candidate_lists
-from resispec_verify.dumps.kinds.target import TargetDump
+from resispec_verify.dumps.kinds.positions import ROLES
 from resispec_verify.dumps.parts.reduced import has_map
-from resispec_verify.dumps.parts.shards import Part, Parts, facts
+from resispec_verify.dumps.parts.shards import AnyDump, OpenParts, PartSource, facts
 from resispec_verify.dumps.rows import Beside, Rows
 from resispec_verify.errors import InputError
 
 __all__ = ["Axis", "axis_of", "check_alone", "join_vocabulary"]
 
 Axis = Literal["vocab", "positions"]
-Opened = TypeVar("Opened", FlatDump, TargetDump)
 
 _JOINT = r"[-_.=]?(?:rank|shard|part)?[-_.=]?(\d+)"
 # What only tensor parallelism is called.
@@ -43,7 +42,7 @@ LEAST_TOKENS = 4
 """Fewer tokens than this may be the same in two files by chance."""
 
 
-def axis_of(path: str | os.PathLike[str], parts: Sequence[Part], stated: Axis | None) -> Axis:
+def axis_of(path: str | os.PathLike[str], parts: Sequence[PartSource], stated: Axis | None) -> Axis:
     """Return what parts are parts of.
 
     Parameters
@@ -132,7 +131,7 @@ def check_alone(path: str | os.PathLike[str], mapping: Mapping, width: int, stat
 Look = tuple[Any, bool, int, np.ndarray | None, int, int | None, tuple[int | None, int | None]]
 
 
-def _look(part: Part) -> Look:
+def _look(part: PartSource) -> Look:
     """Place in the vocabulary, whether it has a start, rows, tokens, width, vocabulary, rank and size."""
     mapping = part.load()
     if CHUNKS_KEY in mapping:
@@ -157,7 +156,7 @@ def _rank(name: str) -> int | None:
     return None if found is None else int(found[1])
 
 
-def _ranked(parts: Sequence[Part], said: Sequence[tuple[int | None, int | None]]) -> list[int] | None:
+def _ranked(parts: Sequence[PartSource], said: Sequence[tuple[int | None, int | None]]) -> list[int] | None:
     """The rank of each part: as it says, or as it is named; None where neither does, for some."""
     ranks = [_rank(part.name) if rank is None else rank for part, (rank, _) in zip(parts, said, strict=True)]
     return None if any(rank is None for rank in ranks) else ranks  # type: ignore[return-value]
@@ -165,11 +164,11 @@ def _ranked(parts: Sequence[Part], said: Sequence[tuple[int | None, int | None]]
 
 def join_vocabulary(
     path: str | os.PathLike[str],
-    parts: Sequence[Part],
-    read: Callable[[str, dict], Opened],
+    parts: Sequence[PartSource],
+    read: Callable[[str, dict], AnyDump],
     *,
     ordered: bool = False,
-) -> Opened:
+) -> AnyDump:
     """Open files that each have a part of the vocabulary as one dump; rows are read when they are needed.
 
     Parameters
@@ -194,13 +193,13 @@ def join_vocabulary(
     parts = list(parts) if ordered else _in_order(path, parts, said)
     candidates: list[Any] = []
 
-    def opened_part(name: str, mapping: dict) -> Opened:
+    def opened_part(name: str, mapping: dict) -> AnyDump:
         if has_map(mapping):
             raise InputError(f"{name}: a reduced draft vocabulary is not joined from parts; save whole rows")
         candidates.append(mapping.get("candidates"))
         return read(name, {key: value for key, value in mapping.items() if key != "candidates"})
 
-    opened = Parts(parts, opened_part)
+    opened = OpenParts(parts, opened_part)
     first = opened[0]
     tokens = None
     for i, part in enumerate(parts):
@@ -214,7 +213,7 @@ def join_vocabulary(
                 )
             tokens = one.tokens if tokens is None else tokens
     whole: dict[str, Any] = {}
-    for name in ("target", "draft", "proposal"):
+    for name in ROLES:
         like = getattr(first, name, None)
         if like is not None:
             whole[name] = _beside(opened, len(parts), name, like)
@@ -227,7 +226,7 @@ def join_vocabulary(
     return replace(first, **whole, **changed)  # type: ignore[return-value]
 
 
-def _beside(opened: Parts, count: int, name: str, like: Rows) -> Beside:
+def _beside(opened: OpenParts, count: int, name: str, like: Rows) -> Beside:
     widths = [getattr(opened[i], name).shape[-1] for i in range(count)]
     return Beside(lambda i: getattr(opened[i], name), count, (*like.shape[:-1], sum(widths)), like.dtype)
 
@@ -235,7 +234,7 @@ def _beside(opened: Parts, count: int, name: str, like: Rows) -> Beside:
 def _check_like(name: str, one: Any, first: Any, other: str) -> None:
     if getattr(one, "step", None) is not None:
         raise InputError(f"{name}: files of llama.cpp are read one by one; name it itself")
-    for role, a, b in zip(("target", "draft", "proposal"), facts(one), facts(first), strict=True):
+    for role, a, b in zip(ROLES, facts(one), facts(first), strict=True):
         if (a is None) != (b is None) or (a and b and (a[0][:-1], a[1]) != (b[0][:-1], b[1])):
             raise InputError(
                 f"{name}: its {role} has other positions or another type than that of {other}; parts of a "
@@ -247,8 +246,8 @@ def _check_like(name: str, one: Any, first: Any, other: str) -> None:
 
 
 def _in_order(
-    path: str | os.PathLike[str], parts: Sequence[Part], said: Sequence[tuple[int | None, int | None]]
-) -> list[Part]:
+    path: str | os.PathLike[str], parts: Sequence[PartSource], said: Sequence[tuple[int | None, int | None]]
+) -> list[PartSource]:
     """Parts by their place in the vocabulary, or the ranks in their names; gaps are errors."""
     places = [vocabulary_part(part.load()) for part in parts]
     if all(place is not None for place in places):
@@ -267,7 +266,7 @@ def _in_order(
     return [part for _, part in sorted(zip(ranks, parts, strict=True), key=lambda pair: pair[0])]  # type: ignore
 
 
-def _check_places(pairs: Sequence[tuple[Any, Part]]) -> None:
+def _check_places(pairs: Sequence[tuple[Any, PartSource]]) -> None:
     at = 0
     for (start, stop), part in pairs:
         mapping = part.load()
