@@ -13,7 +13,7 @@ from resispec_verify.cli.options import (
     SourceOptions,
     VisitOptions,
 )
-from resispec_verify.cli.output import files_read
+from resispec_verify.cli.output import files_read, json_report
 from resispec_verify.cli.over_dumps import finish, over_pairs
 from resispec_verify.cli.parameters import Count, DumpFile
 from resispec_verify.errors import InputError
@@ -74,7 +74,7 @@ def drift(
     rows, failures = over_pairs(source, how, evaluation, add, get_backend("numpy"))
     if rows:
         results = [result for row in rows for result in row.results()]
-        report = {"schema": 1, "command": "drift", "results": results}
+        report = json_report("drift", results)
         print_drift(rows, output.write(report, lambda: drift_records(rows), lambda: _figure(rows)))
     return finish(failures)
 

@@ -12,7 +12,7 @@ from resispec_verify.cli.options import (
     RuleOptions,
     SourceOptions,
 )
-from resispec_verify.cli.output import files_read, print_lines
+from resispec_verify.cli.output import files_read, json_report, print_lines
 from resispec_verify.cli.over_dumps import finish, over_pairs
 from resispec_verify.cli.parameters import DumpFile
 from resispec_verify.cli.table import print_records
@@ -60,7 +60,7 @@ def limits(
     rows, failures = over_pairs(source, how, evaluation, add, get_backend(backend.backend))
     if rows:
         results = [row.result() for row in rows]
-        report = {"schema": 1, "command": "limits", "results": results}
+        report = json_report("limits", results)
         _print(results, output.write(report, lambda: [record for row in rows for record in _records(row)]))
     return finish(failures)
 

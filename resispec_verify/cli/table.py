@@ -13,7 +13,10 @@ from resispec_verify.cli.output import print_lines
 
 __all__ = ["number", "print_records"]
 
-COLOURS = {"exact": "green", "inexact": "bold red", "undecided": "yellow", "exact-if": "yellow"}
+COLOURS = {
+    "exact": "green", "inexact": "bold red", "undecided": "yellow", "exact-if": "yellow",
+    "proved": "green", "refuted": "bold red", "repaired": "yellow", "failed": "reverse red",
+}  # fmt: skip
 # Columns that a narrow terminal can do without, in the order in which they go.
 DISPENSABLE = ("positions", "KL max", "gap max", "TV max", "limit")
 LEFT = ("rule", "dataset", "budget", "dump")
@@ -42,7 +45,8 @@ def print_records(
     while _width(columns, records) > console.width and len(hidden) < len(may_go):
         hidden.append(may_go[len(hidden)])
         columns.remove(hidden[-1])
-    console.print(Text(title), soft_wrap=True)
+    if title:
+        console.print(Text(title), soft_wrap=True)
     if _width(columns, records) > console.width:
         for record in records:
             print_lines(console, ["", *(f"  {key}: {value}" for key, value in record.items())])

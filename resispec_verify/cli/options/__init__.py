@@ -19,6 +19,7 @@ from resispec_verify.cli.options.outputs import JsonOption, OutputOptions, PlotO
 from resispec_verify.cli.options.readings import (
     FilterOptions,
     InputOption,
+    OneSamplingOptions,
     ProposalOptions,
     ProposedReadingOptions,
     RangeOptions,
@@ -28,7 +29,14 @@ from resispec_verify.cli.options.readings import (
     make_reading,
     make_sampling,
 )
-from resispec_verify.cli.options.sources import DumpOptions, HandOptions, OpeningOptions, SourceOptions
+from resispec_verify.cli.options.sources import (
+    DumpOptions,
+    HandOptions,
+    OpeningOptions,
+    PadOption,
+    ShardsOption,
+    SourceOptions,
+)
 from resispec_verify.cli.options.work import (
     MOST_CANDIDATES,
     ArrayOptions,
@@ -46,9 +54,10 @@ from resispec_verify.cli.options.work import (
 
 __all__ = [
     "MOST_CANDIDATES", "ArrayOptions", "BackendOption", "DemandOptions", "DumpOptions", "FilterOptions",
-    "HandOptions", "InputOption", "JsonOption", "MarginalOptions", "OpeningOptions", "Options",
-    "OutputOptions", "PlotOptions", "ProposalOptions", "ProposedReadingOptions", "RangeOptions",
-    "ReadingOptions", "RuleOptions", "SamplingOptions", "ShapedRuleOptions", "SourceOptions",
-    "TemperatureOption", "VisitOptions", "WorkOptions", "check_candidates", "check_gap", "check_max_tv",
-    "make_reading", "make_sampling", "refuse_beside", "refuse_by_hand", "refuse_without", "values_of",
+    "HandOptions", "InputOption", "JsonOption", "MarginalOptions", "OneSamplingOptions", "OpeningOptions",
+    "Options", "OutputOptions", "PadOption", "PlotOptions", "ProposalOptions", "ProposedReadingOptions",
+    "RangeOptions", "ReadingOptions", "RuleOptions", "SamplingOptions", "ShapedRuleOptions", "ShardsOption",
+    "SourceOptions", "TemperatureOption", "VisitOptions", "WorkOptions", "check_candidates", "check_gap",
+    "check_max_tv", "make_reading", "make_sampling", "refuse_beside", "refuse_by_hand", "refuse_without",
+    "values_of",
 ]  # fmt: skip

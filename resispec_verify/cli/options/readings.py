@@ -65,6 +65,18 @@ class FilterOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
+class OneSamplingOptions(FilterOptions, TemperatureOption):
+    """One temperature, and filters."""
+
+    def given(self) -> dict[str, Any]:
+        """Those that were given, as fields of `Sampling`; raises on the first that is out of range."""
+        fields = {name: getattr(self, name) for name in ("temperature", "top_k", "top_p", "min_p")}
+        values = fields | ({"temperature": 1.0} if self.temperature is None else {})
+        make_sampling("--", *values.values())
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
 class SamplingOptions(FilterOptions, _Temperatures):
     """How the target samples; a table for each temperature."""
 

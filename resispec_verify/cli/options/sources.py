@@ -74,19 +74,34 @@ class HandOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpeningOptions(Options):
-    """How dumps are opened.
+class PadOption(Options):
+    """Vocabularies that differ.
 
     Attributes
     ----------
     pad_vocab
         Pad the narrower of two vocabularies with probability 0.
+    """
+
+    pad_vocab: Flag = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardsOption(Options):
+    """Files of a folder.
+
+    Attributes
+    ----------
     shards
         What the files of a folder are parts of, where they do not say it.
     """
 
-    pad_vocab: Flag = False
     shards: Literal["vocab", "positions"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpeningOptions(ShardsOption, PadOption):
+    """How dumps are opened."""
 
 
 @dataclass(frozen=True, kw_only=True)
