@@ -49,7 +49,7 @@ def test_every_inexact_rule_yields_a_witness(name):
 
 @pytest.mark.parametrize("name", CONDITIONAL)
 def test_a_rule_whose_parameter_decides(name):
-    breaking = CATALOGUE[name].breaking
+    breaking = CATALOGUE[name].inexact_with
     confirm(name, attack(name, seconds=LONG, most_trials=100, options=breaking), breaking)
     assert attack(name, seconds=LONG, most_trials=100).witness is None
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from resispec_verify.oracle import (
     MARGINALS,
     PROPOSALS,
-    enumerate_joint,
+    enumerate_rule,
     fixed,
     hub_pairs,
     independent,
@@ -26,7 +26,7 @@ from resispec_verify.oracle import (
     total_variation,
     without_replacement,
 )
-from resispec_verify.oracle.iid_rules import k_seq_overlap
+from resispec_verify.oracle.shipped.k_seq import k_seq_overlap
 
 P, Q = (F(3, 10), F(4, 10), F(3, 10)), (F(6, 10), F(3, 10), F(1, 10))
 P4, Q4 = tuple(F(k, 10) for k in (1, 2, 3, 4)), tuple(F(k, 10) for k in (4, 3, 2, 1))
@@ -295,4 +295,4 @@ def test_fixed_candidates():
 
 def test_a_joint_rule_must_return_a_law():
     with pytest.raises(ValueError, match="law of the outcomes"):
-        enumerate_joint(lambda p, q, tokens: [(0, 0, F(1, 2))], P, Q, 1)
+        enumerate_rule(lambda p, q, tokens: [(0, 0, F(1, 2))], P, Q, 1)
