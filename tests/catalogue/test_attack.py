@@ -6,6 +6,7 @@ import json
 from fractions import Fraction as F
 
 import pytest
+from shipped_rules import measured
 
 from resispec_verify.catalogue.attack import Found, attack, counts_of, limit_of, shrink
 from resispec_verify.catalogue.measured import CATALOGUE, Case, measure
@@ -13,11 +14,7 @@ from resispec_verify.cli import main
 from resispec_verify.errors import InputError
 from resispec_verify.oracle import marginal
 
-INEXACT = [
-    "specinfer-skip-duplicates", "spechub-force", "medusa", "llama-cpp", "resispec", "sequoia+resispec",
-    "eagle+resispec",
-]  # fmt: skip
-CONDITIONAL = ["sglang", "easd"]
+INEXACT, CONDITIONAL = measured("inexact"), measured("exact-if")
 LONG = 60.0  # the number of trials is the budget, so that runs can be repeated
 
 

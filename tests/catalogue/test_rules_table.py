@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from shipped_rules import KNOWN, measured
 
 from resispec_verify import rules as registry
 from resispec_verify.catalogue import measured as module
@@ -16,15 +17,7 @@ from resispec_verify.cli import main
 from resispec_verify.oracle import MARGINALS, PATH_RULES, total_variation
 
 DOCS = Path(__file__).parents[2] / "docs"
-EXACT = {
-    "speculative", "specinfer", "sequoia", "eagle", "token-match", "k-seq", "spechub", "block",
-    "optimal-sequential", "optimal-joint", "optimal-siblings", "optimal-without-replacement",
-}  # fmt: skip
-INEXACT = {
-    "specinfer-skip-duplicates", "spechub-force", "medusa", "llama-cpp", "resispec", "sequoia+resispec",
-    "eagle+resispec",
-}  # fmt: skip
-CONDITIONAL = {"sglang", "easd"}
+INEXACT, CONDITIONAL = set(measured("inexact")), set(measured("exact-if"))
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +26,9 @@ def table():
 
 
 def test_verdicts(table):
-    for measured, names in (("exact", EXACT), ("inexact", INEXACT), ("exact-if", CONDITIONAL)):
-        assert {name for name, row in table.items() if row["measured"] == measured} == names
+    assert {name: row["measured"] for name, row in table.items()} == {
+        name: known.measured for name, known in KNOWN.items()
+    }
 
 
 def test_no_rule_is_skipped(table):
