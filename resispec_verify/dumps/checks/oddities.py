@@ -252,9 +252,8 @@ class RowScan:
             return []
         repeated = self._tally("floored").span
         text = (
-            f"the smallest value ({tally.span}) is repeated over more than 1 % of the row ({repeated} "
-            "times of "
-            f"{self._width}): a floor"
+            f"the smallest value ({tally.span}) is repeated over more than 1 % of the row ({repeated} times "
+            f"of {self._width}): a floor"
         )
         return [self._say("floor", "floor", text)]
 
@@ -365,7 +364,6 @@ class ShiftScan:
             return []
         text = (
             f"{self.key}: rows look shifted against tokens: row i should predict tokens[i+1] (mean "
-            "log-probability "
-            f"{after:.2f}), but tokens[i] is far likelier ({here:.2f})"
+            f"log-probability {after:.2f}), but tokens[i] is far likelier ({here:.2f})"
         )
         return [Oddity("shifted", self.key, self._count, 0, text)]
