@@ -231,6 +231,7 @@ def _round(
     }
 
 
+# Nine parameters, as the other two have: models, texts, and what is recorded; the latter by name only.
 def record_trees(
     path: Path,
     target: Model,
