@@ -31,6 +31,7 @@ MOVED: dict[str, str | None] = {
     "evidence.paths": "evidence.path_rules",
     "kernels.gpu": "device",
     "kernels.residuals": "kernels.elementwise.residuals",
+    "record.models": "models.opening",
 }
 
 
