@@ -16,7 +16,7 @@ from resispec_verify.cli.options import (
     check_max_tv,
     make_reading,
 )
-from resispec_verify.cli.output import files_read, print_lines, progress, say_left_out
+from resispec_verify.cli.output import files_read, print_lines, progress, say_notes
 from resispec_verify.cli.parameters import Count, Flag, Number
 from resispec_verify.cli.table import number
 from resispec_verify.errors import InputError
@@ -99,7 +99,7 @@ def compare(
             shards=rows.shards, kind=rows.input, advance=advance,
         )  # fmt: skip
     for side in (result.a, result.b):
-        say_left_out(side)
+        say_notes(side)
     report = compare_report(result, tail)
     print_lines(output.write(report, lambda: list(comparison_records(result))), _lines(report))
     return 0 if demands.met(report["results"][0]) else 1

@@ -24,7 +24,7 @@ __all__ = [
     "open_dump",
     "printable",
     "progress",
-    "say_left_out",
+    "say_notes",
     "stdout_is",
     "table_console",
     "unwritten",
@@ -288,19 +288,18 @@ def progress(path: str, positions: int | None) -> Iterator[Any]:
 
 
 def open_dump(path: Path, **options: Any) -> Any:
-    """Open a flat dump, and say on standard error what its masks leave out."""
+    """Open a flat dump, and say on standard error how it is read where that is not obvious."""
     from resispec_verify.dumps import open_dump as opened
 
     dump = opened(path, **options)
-    say_left_out(dump)
+    say_notes(dump)
     return dump
 
 
-def say_left_out(dump: Any) -> None:
-    """Say on standard error what the masks of a dump leave out, where a report does not."""
-    for note in dump.notes if dump.left_out else ():
-        if "left out" in note:
-            print(f"resispec-verify: {printable(str(dump.path))}: {printable(note)}", file=sys.stderr)
+def say_notes(dump: Any) -> None:
+    """Say on standard error how a dump is read where that is not obvious, masks first of all."""
+    for note in dump.notes:
+        print(f"resispec-verify: {printable(str(dump.path))}: {printable(note)}", file=sys.stderr)
 
 
 def files_read(paths: list[Path]) -> list[Path]:

@@ -1,4 +1,9 @@
-"""Reading dumps of logits. A new format is one file with a `read` function and one line in `READERS`."""
+"""Reading dumps of logits: `open_dump`, `open_target`, `open_rounds`, `open_tree`, `load_mapping`.
+
+`formats`: one file format a module; `kinds`: one kind of dump a module; `parts`: many files or chunks as one
+dump; `checks`: what would be read as something else, and what is odd; `rows`: rows that are read when they
+are asked for; `opening`: opening a file, and printing names that came out of one; `fingerprint`.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +77,7 @@ def open_dump(path: PathLike, *, pad_vocab: bool = False, shards: Axis | None = 
     ------
     InputError
         As `load_mapping` and `flat_from_mapping`; for shards also if they do not fit together, or it is not
-        certain what they are parts of; rows that are not over a vocabulary (`dumps.whole`).
+        certain what they are parts of; rows that are not over a vocabulary.
     """
     read = partial(flat_from_mapping, pad_vocab=pad_vocab)
     return _opened(path, read, partial(flat_from_mapping, part=True), shards)

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 import resispec_verify.backends as backends
 from resispec_verify.backends import get_backend
-from resispec_verify.cli import kl_run, main
+from resispec_verify.cli import main, resumable
 from resispec_verify.device import batched_paths, dispatch
 from resispec_verify.dumps.kinds.flat import flat_from_mapping
 from resispec_verify.evidence.enumeration import Budget
@@ -74,7 +74,7 @@ def reports(command, dump, capsys, *more):
     ],
 )
 def test_kl(emulated, tmp_path, capsys, monkeypatch, candidates, gap, dtype):
-    monkeypatch.setattr(kl_run, "compile_kernels", lambda evaluation: None)  # its arrays are NumPy's
+    monkeypatch.setattr(resumable, "compile_kernels", lambda evaluation: None)  # its arrays are NumPy's
     dump = saved(tmp_path / "dump.safetensors", dtype)
     more = ["--gap", gap] if gap else []
     for ours, right in reports("kl", dump, capsys, "--candidates", str(candidates), *more):

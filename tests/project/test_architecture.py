@@ -32,8 +32,8 @@ MAY_IMPORT = {
     "logged": {"distributions", "dumps", "errors", "evidence", "kernels", "rules", "schema", "tables"},
     "sampler_check": {"distributions", "errors", "evidence", "inputs", "rules", "schema"},
     "report": {"tables"},
-    "record": {"distributions", "dumps", "errors", "rules", "topology"},
-    "models": {"errors", "record"},
+    "record": {"distributions", "dumps", "errors", "models", "rules", "topology"},
+    "models": {"errors"},
     "decoding": {"distributions", "errors", "evidence", "models", "record", "rules", "topology"},
     "cli": {
         "backends", "catalogue", "distributions", "dumps", "errors", "evidence", "kernels", "logged",

@@ -1,7 +1,7 @@
 """`.safetensors` files, memory-mapped: the package checks the header, and the arrays are views of the file.
 
-The package's own arrays are copies, and it has none of bfloat16 for NumPy. It takes a name that is there twice
-once, in silence, and headers of a hundred megabytes; so the header is parsed here first.
+The package's own arrays are copies, and it has none of bfloat16 for NumPy. It takes a name that is
+there twice once, in silence, and headers of a hundred megabytes; so the header is parsed here first.
 """
 
 from __future__ import annotations

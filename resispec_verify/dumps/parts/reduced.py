@@ -179,8 +179,7 @@ def _offsets(path: Path, value: object, width: int) -> np.ndarray:
     if len(value) != width:
         raise InputError(
             f"{name} has {len(value)} offsets for {width} draft tokens; save one each, or leave it out if "
-            "the "
-            "draft has the target's vocabulary already"
+            "the draft has the target's vocabulary already"
         )
     if repeats(value):
         raise InputError(f"{name} is an expanded tensor; save .contiguous()")

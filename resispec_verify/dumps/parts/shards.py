@@ -6,6 +6,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -76,17 +77,9 @@ def _start(part: PartSource, mapping: dict) -> int | None:
     return part.start if own is None else own
 
 
-@dataclass
-class _Small:
-    """What is kept of each part: everything but logits."""
-
-    tokens: Any
-    candidates: Any
-    dataset: Any
-    sampling: Any
-    meta: Any
-    rows: int
-    left_out: int
+# What is kept of each part: everything but logits.
+_KEPT = ("tokens", "candidates", "dataset", "sampling", "meta", "left_out")
+_Small = SimpleNamespace
 
 
 def join(
@@ -162,17 +155,7 @@ def _survey(opened: OpenParts, from_zero: bool) -> tuple[list[_Small], list[int]
         one = opened[i]
         if getattr(one, "step", None) is not None:
             raise InputError(f"{part.name}: files of llama.cpp are read one by one; name it itself")
-        small.append(
-            _Small(
-                one.tokens,
-                candidates=getattr(one, "candidates", None),
-                dataset=getattr(one, "dataset", None),
-                sampling=getattr(one, "sampling", None),
-                meta=one.meta,
-                rows=one.positions,
-                left_out=one.left_out,
-            )
-        )
+        small.append(_Small(rows=one.positions, **{name: getattr(one, name, None) for name in _KEPT}))
         _check_like(part.name, one, opened, one.positions + one.left_out, part.rows)
     stored = [one.rows + one.left_out for one in small]
     order = _order(opened.parts, opened.starts, stored, from_zero)
@@ -242,12 +225,8 @@ def _join_tokens(small: Sequence[_Small]) -> np.ndarray | None:
     chain: list[np.ndarray] = []
     for one in small:
         tokens = one.tokens
-        if (
-            one.left_out
-            or not isinstance(tokens, np.ndarray)
-            or tokens.ndim != 1
-            or tokens.dtype.kind not in "iu"
-        ):
+        whole = isinstance(tokens, np.ndarray) and tokens.ndim == 1 and tokens.dtype.kind in "iu"
+        if one.left_out or not whole:
             return None
         if repeats(tokens) or len(tokens) - one.rows != len(small[0].tokens) - small[0].rows:
             return None

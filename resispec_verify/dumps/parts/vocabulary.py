@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -61,41 +61,47 @@ def axis_of(path: str | os.PathLike[str], parts: Sequence[PartSource], stated: A
         return "positions"
     try:
         first = _look(parts[0])
-        if first[1] and first[0] is None:
-            return "positions"  # it has a start, and the others must then have one too
-        looked = [first, *map(_look, parts[1:])]
+        if first.has_start and first.place is None:
+            return "positions"  # the others must then have a start too
+        looks = [first, *map(_look, parts[1:])]
     except InputError:
         return "positions"  # what is wrong with a part is told when it is opened
-    places = [place for place, *_ in looked]
+    places = [look.place for look in looks]
     if any(place is not None for place in places):
         if all(place is not None for place in places):
             return "vocab"
         raise _unsure(path, "some of its files, and not all, say which part of the vocabulary they have")
-    widths, sizes = [one[4] for one in looked], [one[5] for one in looked]
-    if sizes[0] is not None and len(set(sizes)) == 1 and sizes[0] in (widths[0], sum(widths)):
-        return "positions" if sizes[0] == widths[0] else "vocab"
+    widths, sizes = [look.width for look in looks], {look.vocabulary for look in looks}
+    if len(sizes) == 1 and (size := sizes.pop()) is not None and size in (widths[0], sum(widths)):
+        return "positions" if size == widths[0] else "vocab"
+    return _axis_by_names(path, parts, looks)
+
+
+def _axis_by_names(path: str | os.PathLike[str], parts: Sequence[PartSource], looks: Sequence[_Look]) -> Axis:
+    """What parts are parts of, where no place and no size says it: by ranks, names, counts and tokens."""
     stems = [_stem(part.name) for part in parts]
-    said = [tensor for *_, tensor in looked]
-    if all(size is not None and size > 1 for _, size in said) and _ranked(parts, said) is not None:
+    said = [look.rank for look in looks]
+    ranks_said = [size is not None and size > 1 for _, size in said]
+    if all(ranks_said) and _ranked(parts, said) is not None:
         return "vocab"
-    named = any(_TENSOR.search(stem) for stem in stems)
-    if all(_TENSOR.search(stem) for stem in stems) and len({_TENSOR.sub("#", stem) for stem in stems}) == 1:
+    tensor = [_TENSOR.search(stem) is not None for stem in stems]
+    if all(tensor) and len({_TENSOR.sub("#", stem) for stem in stems}) == 1:
         return "vocab"
-    if any(size is not None and size > 1 for _, size in said):
+    if any(ranks_said):
         raise _unsure(path, "some of its files say that they are parts of a tensor-parallel run")
-    if any(_DATA.search(stem) for stem in stems) and not named:
+    if any(_DATA.search(stem) for stem in stems) and not any(tensor):
         return "positions"
-    counts, tokens = [one[2] for one in looked], [one[3] for one in looked]
-    if len(set(counts)) > 1:
+    if len({look.rows for look in looks}) > 1:
         return "positions"
     by_rank = all(_TENSOR.search(stem) or _EITHER.search(stem) for stem in stems)
-    known = [ids for ids in tokens if ids is not None]
-    same = len(known) == len(tokens) and all(np.array_equal(ids, known[0]) for ids in known)
-    if known and same and known[0].size >= LEAST_TOKENS:
+    known = [look.tokens for look in looks if look.tokens is not None]
+    all_known = len(known) == len(looks)
+    same = all_known and all(np.array_equal(ids, known[0]) for ids in known)
+    if same and known[0].size >= LEAST_TOKENS:
         if by_rank:
             return "vocab"
         raise _unsure(path, "all of its files have the same tokens, so they are not different positions")
-    if by_rank and not (len(known) == len(tokens) and not same):
+    if by_rank and not (all_known and not same):
         raise _unsure(path, "its files are named by rank, device or model, and hold as many rows each")
     return "positions"
 
@@ -128,23 +134,40 @@ def check_alone(path: str | os.PathLike[str], mapping: Mapping, width: int, stat
         )
 
 
-Look = tuple[Any, bool, int, np.ndarray | None, int, int | None, tuple[int | None, int | None]]
+@dataclass(frozen=True)
+class _Look:
+    """What a part says of itself, before it is opened as a dump; None for what it does not say."""
+
+    width: int = 0
+    rows: int = 0
+    tokens: np.ndarray | None = None
+    place: tuple[int, int | None] | None = None
+    has_start: bool = False
+    vocabulary: int | None = None
+    rank: tuple[int | None, int | None] = (None, None)
 
 
-def _look(part: PartSource) -> Look:
-    """Place in the vocabulary, whether it has a start, rows, tokens, width, vocabulary, rank and size."""
+def _look(part: PartSource) -> _Look:
     mapping = part.load()
     if CHUNKS_KEY in mapping:
-        return None, False, 0, None, 0, None, (None, None)
-    key = find_key(part.name, mapping, TARGET_KEYS, "target")
-    rows = as_rows(part.name, key, mapping[key])
+        return _Look()
+    rows = _target_rows(part.name, mapping)
     tokens = mapping.get("tokens")
     good = isinstance(tokens, np.ndarray) and tokens.dtype.kind in "iu" and not repeats(tokens)
-    size = stated_vocabulary(mapping.get("meta"))
-    count = rows.shape[0] if rows.ndim > 1 else 1
-    place = vocabulary_part(mapping)
-    start = mapping.get("start") is not None
-    return place, start, count, tokens if good else None, rows.shape[-1], size, tensor_part(mapping)
+    return _Look(
+        width=rows.shape[-1],
+        rows=rows.shape[0] if rows.ndim > 1 else 1,
+        tokens=tokens if good else None,
+        place=vocabulary_part(mapping),
+        has_start=mapping.get("start") is not None,
+        vocabulary=stated_vocabulary(mapping.get("meta")),
+        rank=tensor_part(mapping),
+    )
+
+
+def _target_rows(name: str, mapping: dict) -> Rows:
+    key = find_key(name, mapping, TARGET_KEYS, "target")
+    return as_rows(name, key, mapping[key])
 
 
 def _stem(name: str) -> str:
@@ -201,7 +224,25 @@ def join_vocabulary(
 
     opened = OpenParts(parts, opened_part)
     first = opened[0]
-    tokens = None
+    tokens = _same_tokens(parts, opened)
+    whole: dict[str, Any] = {
+        role: _beside(opened, len(parts), role, like)
+        for role in ROLES
+        if (like := getattr(first, role, None)) is not None
+    }
+    if isinstance(first, FlatDump):
+        stated = next((one for one in candidates if one is not None), None)
+        leading, vocab = first.target.shape[:-1] or (1,), whole["target"].shape[-1]
+        whole["candidates"] = candidate_lists(path, stated, leading, vocab)
+    note = f"{len(parts)} parts of the vocabulary, side by side in the order of their ranks"
+    return replace(  # type: ignore[return-value]
+        first, **whole, path=str(path), tokens=tokens, notes=(*first.notes, note)
+    )
+
+
+def _same_tokens(parts: Sequence[PartSource], opened: OpenParts) -> np.ndarray | None:
+    """The tokens of all parts, which are of the same positions and types."""
+    first, tokens = opened[0], None
     for i, part in enumerate(parts):
         one = opened[i]
         _check_like(part.name, one, first, parts[0].name)
@@ -212,18 +253,7 @@ def join_vocabulary(
                     "and is no part of the same vocabulary; say --shards positions"
                 )
             tokens = one.tokens if tokens is None else tokens
-    whole: dict[str, Any] = {}
-    for name in ROLES:
-        like = getattr(first, name, None)
-        if like is not None:
-            whole[name] = _beside(opened, len(parts), name, like)
-    vocab = whole["target"].shape[-1]
-    note = f"{len(parts)} parts of the vocabulary, side by side in the order of their ranks"
-    changed: dict[str, Any] = {"path": str(path), "tokens": tokens, "notes": (*first.notes, note)}
-    if isinstance(first, FlatDump):
-        stated = next((one for one in candidates if one is not None), None)
-        changed["candidates"] = candidate_lists(path, stated, first.target.shape[:-1] or (1,), vocab)
-    return replace(first, **whole, **changed)  # type: ignore[return-value]
+    return tokens
 
 
 def _beside(opened: OpenParts, count: int, name: str, like: Rows) -> Beside:
@@ -269,9 +299,7 @@ def _in_order(
 def _check_places(pairs: Sequence[tuple[Any, PartSource]]) -> None:
     at = 0
     for (start, stop), part in pairs:
-        mapping = part.load()
-        key = find_key(part.name, mapping, TARGET_KEYS, "target")
-        width = as_rows(part.name, key, mapping[key]).shape[-1]
+        width = _target_rows(part.name, part.load()).shape[-1]
         if start != at or stop not in (None, start + width):
             raise InputError(
                 f"{part.name}: begins at token {start}, and token {at} is next with {width} in each row; add "
