@@ -1,8 +1,8 @@
 """A rule and its options as text: ``resispec:budget=floor``, or ``resispec[budget=floor]`` as labels show it.
 
 An option's value ends where the next one begins, so that lists need no quotes: in
-``optimal-siblings:values=1,0.5`` there is one option. A value is what the rule declares its field to be: a
-number, numbers, a word, or pairs of tokens, ``csd:ratio=0.5,memory=5:17 3:8``.
+``optimal-siblings:values=1,0.5`` there is one option. What a text means is what the rule declares its field
+to be: a number, a list of numbers, a word, or pairs of tokens, ``csd:ratio=0.5,memory=5:17 3:8``.
 """
 
 from __future__ import annotations
