@@ -316,7 +316,7 @@ class CheckedRule(Rule):
         """Go through every method on a toy pair, as the engines call them: one row, and a batch of rows."""
         p, q = np.asarray([0.5, 0.3, 0.2]), np.asarray([0.2, 0.3, 0.5])
         rows = np.stack([p, q]), np.stack([q, p])
-        n = candidates if self.most_candidates is None else min(candidates, self.most_candidates)
+        n = self.verifiable(candidates)
         if isinstance(self.proposal, CheckedProposal):
             for drawn in ((), (np.asarray(2),))[: max(n, 1)]:
                 self.proposal.next(q, drawn)

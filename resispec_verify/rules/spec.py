@@ -1,14 +1,14 @@
-"""A rule and its options as text: ``resispec:budget=floor``, and ``resispec[budget=floor]`` as labels show it.
+"""A rule and its options as text: ``resispec:budget=floor``, or ``resispec[budget=floor]`` as labels show it.
 
 An option's value ends where the next one begins, so that lists need no quotes: in
-``optimal-siblings:values=1,0.5`` there is one option. What a text means is what the rule declares its field to
-be: a number, a list of numbers, a word, or pairs of tokens, ``csd:ratio=0.5,memory=5:17 3:8``.
+``optimal-siblings:values=1,0.5`` there is one option. What a text means is what the rule declares its field
+to be: a number, a list of numbers, a word, or pairs of tokens, ``csd:ratio=0.5,memory=5:17 3:8``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -92,12 +92,14 @@ def _parted(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _types(kind: type) -> dict[str, Any]:
-    """The options of a rule, with the types that it declares; None, for not given, is left out."""
+    """The options of a rule, with the types that it declares; a function is none that a text can say."""
     hints = get_type_hints(kind)
-    return {name: _declared(hints[name]) for name in getattr(kind, "__dataclass_fields__", {})}
+    types = {name: _declared(hints[name]) for name in getattr(kind, "__dataclass_fields__", {})}
+    return {name: declared for name, declared in types.items() if get_origin(declared) is not Callable}
 
 
 def _declared(hint: Any) -> Any:
+    """The type without None, which stands for not given."""
     if get_origin(hint) is Literal:
         return hint
     given = [part for part in get_args(hint) if part is not type(None)]

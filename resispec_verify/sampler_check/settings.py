@@ -102,8 +102,8 @@ class CheckSettings:
         if wanted != self.proposal:
             remedy = f"give the proposal {wanted}" if wanted in PROPOSALS else "use the style tokens"
             raise InputError(f"{name} verifies candidates drawn {wanted}, not {self.proposal}; {remedy}")
-        most = self.rule.most_candidates
-        if most is not None and self.candidates > most:
+        most = self.rule.verifiable(self.candidates)
+        if most < self.candidates:
             raise InputError(f"{name} verifies at most {most} candidates, not {self.candidates}")
 
 

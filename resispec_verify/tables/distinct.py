@@ -85,7 +85,7 @@ def _different(rule: Rule, candidates: int) -> int:
     """How many candidates of a rule must differ: all, or 0 where a token may come again."""
     if not getattr(rule.proposal, "distinct", False):
         return 0
-    return candidates if rule.most_candidates is None else min(candidates, rule.most_candidates)
+    return rule.verifiable(candidates)
 
 
 def _tokens(size: int) -> str:

@@ -97,7 +97,7 @@ def add_drift(
     budget = budget or Budget(gap=1e-3, most_paths=1e6, most_states=100, until_decided=False)
     known: list[tuple[Proposal, int, list[Floats | None]]] = []
     for rule in rules:
-        n = candidates if rule.most_candidates is None else min(candidates, rule.most_candidates)
+        n = rule.verifiable(candidates)
         limits = next((found for other, m, found in known if m == n and other == rule.proposal), None)
         if limits is None:
             limits = _limits(rule.proposal, pair, n)

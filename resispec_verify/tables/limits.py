@@ -115,7 +115,7 @@ def add_limits(
     budget = budget or Budget(gap=1e-2, most_paths=1e6, most_states=200, until_decided=False)
     known: list[tuple[Proposal, int, _Limits]] = []
     for rule in rules:
-        n = candidates if rule.most_candidates is None else min(candidates, rule.most_candidates)
+        n = rule.verifiable(candidates)
         found = operational_marginals(
             rule, pair.target, pair.draft, n, drawn_from=pair.proposal, budget=budget
         )

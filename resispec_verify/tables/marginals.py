@@ -22,7 +22,7 @@ from resispec_verify.evidence.enumeration import Budget, operational_marginals
 from resispec_verify.evidence.marginal import Marginals, estimated_acceptance, tv_interval
 from resispec_verify.evidence.path_identity import draw_candidates, path_identity
 from resispec_verify.kernels.elementwise.divergences import distances, divergence_bounds, printed_kl
-from resispec_verify.rules import ResiSpec, Rule
+from resispec_verify.rules import Rule
 from resispec_verify.tables.distinct import check_support
 from resispec_verify.verdict import Verdict, judge_all, overall, resolution
 
@@ -200,7 +200,7 @@ def evaluate(
     with clock("limit"):
         limits = _limits(pair, evaluation, len(batch))
     for rule, limit in zip(evaluation.rules, limits, strict=True):
-        n = _count(rule, evaluation)
+        n = rule.verifiable(evaluation.candidates)
         common = {"rule": rule, "temperature": temperature, "candidates": n, "dataset": dataset}
         if evaluation.operational:
             with clock("rounds"):
@@ -241,7 +241,7 @@ def _limits(pair: Pair, evaluation: Evaluation, rows: int) -> list[list[float | 
     """The limit of each rule, once for equal proposals: two of a user's may have one name."""
     known: list[tuple[Any, int, list[float | None]]] = []
     for rule in evaluation.rules:
-        n = _count(rule, evaluation)
+        n = rule.verifiable(evaluation.candidates)
         limit = next((found for other, m, found in known if m == n and other == rule.proposal), None)
         if limit is None:
             # In float64: rounded to less, a limit could lie below what an exact rule accepts.
@@ -249,11 +249,6 @@ def _limits(pair: Pair, evaluation: Evaluation, rows: int) -> list[list[float | 
             limit = list[float | None]([None] * rows if values is None else to_numpy(values).tolist())
         known.append((rule.proposal, n, limit))
     return [limit for *_, limit in known]
-
-
-def _count(rule: Rule, evaluation: Evaluation) -> int:
-    most = rule.most_candidates
-    return evaluation.candidates if most is None else min(evaluation.candidates, most)
 
 
 def _identity(
@@ -286,11 +281,12 @@ def _identity(
 
 def _watched(rule: Rule, row: Row) -> Callable[[Any, Any, Any], Any] | None:
     """The rule's proxy, noting capped budgets and proxies that miss the sum 1; None where none does."""
-    if not isinstance(rule, ResiSpec) or rule == ResiSpec():
+    if rule.budget_holds() is not False:
         return None
 
     def proxy(current: Any, draft: Any, token: Any) -> Any:
         parts = rule.proxy_parts(current, draft, token)
+        assert parts is not None
         xp = array_namespace(current)
         row.capped += int(xp.sum(xp.astype(parts.capped, xp.int64)))
         excess = float(xp.max(xp.abs(xp.sum(parts.k, axis=-1) - 1.0)))

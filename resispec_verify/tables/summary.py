@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from resispec_verify.rules import ResiSpec
 from resispec_verify.tables.marginals import Row, label
 from resispec_verify.verdict import Tier, Verdict
 
@@ -64,7 +63,7 @@ def summarize(row: Row) -> dict[str, Any]:
     }
     if operational:
         result |= _operational_details(row)
-    elif isinstance(row.rule, ResiSpec):
+    elif row.rule.budget_holds() is not None:
         result |= {"capped_budgets": row.capped, "proxy_excess_max": row.proxy_excess}
     if row.kl_printed:
         result["kl_as_printed_mean"] = _mean(row.kl_printed)

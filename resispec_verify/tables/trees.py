@@ -438,7 +438,7 @@ def flat_acceptance(
             for i, rule in enumerate(rules):
                 total = sums.setdefault((i, t), [np.zeros(m) for m in range(1, candidates + 1)])
                 for m in range(max(rule.least_candidates, 1), candidates + 1):
-                    n = m if rule.most_candidates is None else min(m, rule.most_candidates)
+                    n = rule.verifiable(m)
                     found = operational_marginals(rule, pair.target, pair.draft, n, budget=budget)
                     placed, left = np.asarray(found.acceptance), np.asarray(found.unexpanded)
                     total[m - 1][:n] += estimated_acceptance(placed, left).sum(axis=0)

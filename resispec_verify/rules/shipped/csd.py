@@ -33,7 +33,6 @@ from resispec_verify.kernels.elementwise.residuals import (
     standard_residual,
 )
 from resispec_verify.rules.interface import Rule, State
-from resispec_verify.rules.required import require
 
 __all__ = ["CSD"]
 
@@ -56,11 +55,14 @@ class CSD(Rule):
     name = "csd"
     claims_exact = False
     source = "CSD (arXiv 2604.13634), abstract only"
+    place = 180
+    open_parameters = ("ratio", "memory")
+    untranscribed = "the formula of its gate is in no source"
     depends_on = "token"
     most_candidates = 1
 
     def __post_init__(self) -> None:
-        ratio, memory = require(self, "ratio", "memory")
+        ratio, memory = self.required()
         if not 0.0 < ratio <= 1.0:
             raise InputError(f"csd: ratio must be in (0, 1], got {ratio}")
         try:

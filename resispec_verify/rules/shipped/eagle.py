@@ -29,6 +29,7 @@ class Eagle(Rule):
     name = "eagle"
     claims_exact = True
     source = "EAGLE-2, EAGLE-3 (Li et al., arXiv 2406.16858, 2503.01840)"
+    place = 50
     depends_on = "token"
     proposal = Greedy()
 
