@@ -57,7 +57,7 @@ def shaped_marginals(
     Parameters
     ----------
     sums : callable
-        `path_sums`, or `kernels.gpu.path_sums` on a device.
+        `path_sums`, or `host.path_sums` with a device.
     target, draft : float64 array (B, V)
     candidates : int
         ``n >= 1``.

@@ -98,7 +98,7 @@ class Rule(Described):
     def __init_subclass__(cls, **options: Any) -> None:
         """A sum over paths is of the class that defines it: a subclass may do something else."""
         super().__init_subclass__(**options)
-        for name in ("sum_paths", "device_paths"):
+        for name in ("sum_paths", "sum_paths_on_device"):
             if name not in vars(cls):
                 setattr(cls, name, getattr(Rule, name))
 
@@ -168,8 +168,13 @@ class Rule(Described):
         """
         return None
 
-    def device_paths(self) -> str | None:
-        """The name by which `device` sums this rule's paths; None (the default) where it does not."""
+    def sum_paths_on_device(
+        self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+    ) -> PathSum | None:
+        """The same for float64 rows ``(B, V)`` where they live, not on a CPU; ``most_paths`` is for each.
+
+        None (the default) where the rule can only be summed on the CPU.
+        """
         return None
 
     def proxy(self, current: Any, draft: Any, token: Any) -> Any:

@@ -203,3 +203,18 @@ def test_an_entry_that_is_not_of_this_run_is_refused(cli, dump, tmp_path):
         result = cli(*run)
         assert result.status == 2, bad
         assert_one_line(result.err, journal, "damaged")
+
+
+def test_what_a_journal_is_bound_to(cli, dump, tmp_path):
+    """The options of its first line are what they were: a journal of an earlier version goes on."""
+    journal = tmp_path / "run.journal"
+    assert cli("kl", dump, "--rule", "specinfer", "--batch", 2, "--resume", journal).status == 0
+    header = json.loads(journal.read_text().splitlines()[0])
+    assert header["options"] == {
+        "backend": "auto", "budget": "local", "candidate_list": None, "candidates": 3, "gap": None,
+        "hole": "excluded", "input": None, "marginal": "both", "max_expansions": None, "min_p": None,
+        "pad_vocab": False, "positions": None, "precision": "float64", "proposal_temperature": None,
+        "proposal_top_k": None, "proposal_top_p": None, "redistribution": "proportional",
+        "rule": ["specinfer"], "rule_files": {}, "seed": 0, "shards": None, "temperature": None,
+        "top_k": None, "top_p": None,
+    }  # fmt: skip

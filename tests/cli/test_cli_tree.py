@@ -86,7 +86,10 @@ def test_several_dumps_are_pooled_and_temperatures_are_not(cli, tmp_path):
     ]
     report = cli("tree", "--logits", *paths, "--rule", "specinfer", "--json", "-").json
     assert [(r["temperature"], r["prefixes"]) for r in report["results"]] == [(1.0, 6), (0.5, 3)]
-    assert_refused(cli("tree", "--logits", *paths, paths[0]), "given twice")
+    twice = cli("tree", "--logits", *paths, paths[0], "--rule", "specinfer", "--json", "-")
+    assert twice.status == 2
+    assert_one_line(twice.err.splitlines()[-1], "given twice; its prefixes would count twice")
+    assert twice.json == report
     one = cli("tree", "--logits", paths[0], "--rule", "specinfer", "--json", "-").json["results"][0]
     two = cli("tree", "--logits", paths[1], "--rule", "specinfer", "--json", "-").json["results"][0]
     both = report["results"][0]

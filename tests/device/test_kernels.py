@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 import pytest
+from devices import cuda_is_collected
 from emulator import EmulatedDevice, build
 
 from resispec_verify import oracle
@@ -63,7 +64,10 @@ def made(request):
     return EmulatedDevice(request.getfixturevalue("program"), int(request.param[0]))
 
 
-@pytest.fixture(params=["1 thread", "4 threads", pytest.param("cupy", marks=pytest.mark.gpu)])
+CUPY = [pytest.param("cupy", marks=pytest.mark.gpu)] if cuda_is_collected() else []
+
+
+@pytest.fixture(params=["1 thread", "4 threads", *CUPY])
 def device(request):
     return made(request)
 
@@ -83,7 +87,7 @@ class Walker(NamedTuple):
         return batched_paths.shaped_marginals(self.sums, *arrays, candidates, gap=gap, most_paths=most_paths)
 
 
-@pytest.fixture(params=["1 thread", "4 threads", "arrays", pytest.param("cupy", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["1 thread", "4 threads", "arrays", *CUPY])
 def walker(request):
     """The kernels of a device, or array functions."""
     if request.param == "arrays":

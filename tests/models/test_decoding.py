@@ -11,7 +11,7 @@ from shipped_rules import measured
 
 import resispec_verify as rv
 from resispec_verify.decoding import decode, decode_steps, tree_model
-from resispec_verify.decoding.loop import Tree, expected_tokens, grow
+from resispec_verify.decoding.candidates import Tree, expected_tokens, grow
 from resispec_verify.evidence.given_candidates import NodeOutcome
 from resispec_verify.rules import RULES, Greedy, make_rule
 from resispec_verify.topology import MOST_LEVELS, Topology

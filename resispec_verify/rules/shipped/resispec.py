@@ -24,6 +24,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
+from resispec_verify.device.dispatch import sum_where_arrays_live
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.elementwise import compiled
 from resispec_verify.kernels.elementwise.probabilities import at
@@ -128,9 +129,13 @@ class ResiSpec(ShapedRule):
         del options["hole"]
         return shaped_paths.shaped_marginal(order, candidates, gap, most_paths, **options)
 
-    def device_paths(self) -> str | None:
-        """For the rule as printed."""
-        return "shaped" if self == ResiSpec() else None
+    def sum_paths_on_device(
+        self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+    ) -> PathSum | None:
+        """As printed only: all three options at their defaults."""
+        if self != ResiSpec():
+            return None
+        return sum_where_arrays_live(target, draft, candidates, gap, most_paths)
 
     def budget_holds(self) -> bool:
         """For the rule as printed."""

@@ -1,10 +1,9 @@
-"""`resispec-verify kl` over dumps: here or on a cluster, and from where an earlier run was ended."""
+"""A run over dumps, here or on a cluster, that goes on from where an earlier one was ended."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resispec_verify.cli import interrupts
-from resispec_verify.cli.kl_settings import check_tokens
+from resispec_verify.cli.options import OpeningOptions
 from resispec_verify.cli.output import not_written, progress
+from resispec_verify.cli.over_dumps import check_tokens, collected, compile_kernels, over_dumps, say
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,92 +24,99 @@ if TYPE_CHECKING:
     from resispec_verify.runs.parts import Part, Span
     from resispec_verify.tables.marginals import Clock, Evaluation
 
-__all__ = ["Run", "compile_kernels"]
+__all__ = ["ResumableRun"]
 
 
 @dataclass
-class Run:
+class ResumableRun:
     """One run over dumps.
 
     Attributes
     ----------
     reading, evaluation, backend, clock
         What to do, and where.
-    pad : bool
-        As in `open_dump`.
+    opening : OpeningOptions
+        How dumps are opened.
     scheduler : str or None
         Address of a Dask scheduler, or "local".
     resume : Path or None
         The journal.
     options : dict
         All options that the results depend on.
-    shards : {"vocab", "positions"} or None
-        As in `open_dump`.
     kept, positions : int
         Positions that are in the journal, and positions in all.
     full : bool
         Whether the disk of the journal is.
+    noted : bool
+        Whether it was said that memory ended.
     """
 
     reading: Reading
     evaluation: Evaluation
     backend: Backend
     clock: Clock
-    pad: bool
+    opening: OpeningOptions
     scheduler: str | None
     resume: Path | None
     options: dict[str, Any]
-    shards: Any = None
     kept: int = 0
     positions: int = 0
     full: bool = False
+    noted: bool = False
 
     def over(self, paths: list[Path]) -> tuple[list[Table], dict[str, Any], list[str]]:
         """Tables by file, what the files hold, and one line for each file that could not be used."""
-        from resispec_verify.runs.over_dumps import evaluate_dump, position_range
-
         if self.resume is not None and str(self.resume) == "-":
             raise InputError("--resume needs a file: a journal cannot go to standard output")
-        opened, failures = self._opened(paths)
-        tables, used = [], []
-        note = _once()
+        opened, failures = over_dumps(paths, self._opened)
+        if not opened:
+            return [], _facts([]), failures
         with ExitStack() as stack:
-            client = None
-            if opened and self.scheduler is not None:
+            client = journal = None
+            if self.scheduler is not None:
                 from resispec_verify.runs.cluster import connect
 
-                client = stack.enter_context(connect(self.scheduler, _say))
+                client = stack.enter_context(connect(self.scheduler, say))
                 _quiet()
-            journal = None
-            if opened and self.resume is not None:
+            if self.resume is not None:
                 from resispec_verify.runs.journal import Journal
 
                 journal = stack.enter_context(Journal(self.resume, self._header(opened)))
-            if opened:
-                compile_kernels(self.evaluation)
-            for number, dump in enumerate(opened):
-                try:
-                    first, last = position_range(dump, self.reading)
-                    self.positions += last - first
-                    done = self._done(journal, number, dump)
-                    with progress(dump.path, last - first) as advance:
-                        table = evaluate_dump(
-                            dump,
-                            self.reading,
-                            self.evaluation,
-                            backend=self.backend,
-                            clock=self.clock,
-                            advance=advance,
-                            note=note,
-                            done=done,
-                            keep=self._keep(journal, number),
-                            run=self._elsewhere(client, dump, note),
-                        )
-                    tables.append(table)
-                    used.append(dump)
-                except InputError as error:
-                    failures.append(str(error))
-        return tables, _facts(used, tables), failures
+            compile_kernels(self.evaluation)
+            used, unused = collected(
+                enumerate(opened), lambda one: self._evaluated(one[0], one[1], journal, client)
+            )
+        return [table for _, table in used], _facts(used), failures + unused
+
+    def _opened(self, path: Path) -> FlatDump:
+        from resispec_verify.dumps import open_dump
+
+        with self.clock("load"):
+            dump = open_dump(path, pad_vocab=self.opening.pad_vocab, shards=self.opening.shards)
+        check_tokens(self.evaluation, dump.vocab, str(path))
+        return dump
+
+    def _evaluated(
+        self, number: int, dump: FlatDump, journal: Journal | None, client: Any
+    ) -> tuple[FlatDump, Table]:
+        from resispec_verify.runs.over_dumps import evaluate_dump, position_range
+
+        first, last = position_range(dump, self.reading)
+        self.positions += last - first
+        done = self._done(journal, number, dump)
+        with progress(dump.path, last - first) as advance:
+            table = evaluate_dump(
+                dump, self.reading, self.evaluation, backend=self.backend, clock=self.clock,
+                advance=advance, note=self._note, done=done, keep=self._keep(journal, number),
+                run=self._elsewhere(client, dump),
+            )  # fmt: skip
+        return dump, table
+
+    def _note(self, line: str) -> None:
+        """Say the first line that is given, and no other."""
+        if not self.noted:
+            self.noted = True
+            say(line)
 
     def remains(self) -> str:
         """What to say about an interrupted run: how to go on with it."""
@@ -117,23 +124,6 @@ class Run:
             return ""
         have = f"{self.kept} of {self.positions} positions are in {self.resume}"
         return f"; {have}: the same command goes on from there"
-
-    def _opened(self, paths: list[Path]) -> tuple[list[FlatDump], list[str]]:
-        from resispec_verify.dumps import open_dump
-
-        opened: dict[str, FlatDump] = {}
-        failures = []
-        for path in paths:
-            try:
-                if os.path.realpath(path) in opened:
-                    raise InputError(f"{path}: given twice; its positions would count twice")
-                with self.clock("load"):
-                    dump = open_dump(path, pad_vocab=self.pad, shards=self.shards)
-                check_tokens(self.evaluation, dump.vocab, str(path))
-                opened[os.path.realpath(path)] = dump
-            except InputError as error:
-                failures.append(str(error))
-        return list(opened.values()), failures
 
     def _header(self, dumps: list[FlatDump]) -> dict[str, Any]:
         """The first line of the journal: what its results depend on."""
@@ -188,11 +178,11 @@ class Run:
             except OSError as error:  # the results so far are worth more than the journal
                 self.full = True
                 not_written(journal.path, error)
-                _say(f"cannot write {journal.path}: {error.strerror}; going on without it")
+                say(f"cannot write {journal.path}: {error.strerror}; going on without it")
 
         return keep
 
-    def _elsewhere(self, client: Any, dump: FlatDump, note: Callable[[str], None]) -> Any:
+    def _elsewhere(self, client: Any, dump: FlatDump) -> Any:
         """How spans are evaluated on the cluster; None without one."""
         if client is None:
             return None
@@ -202,17 +192,20 @@ class Run:
 
         found = fingerprint(dump.path, whole=False)
         where, name = os.path.abspath(dump.path), self.backend.name
-        job = Job(where, dump.path, self.pad, found, self.evaluation, name, shards=self.shards)
+        job = Job(
+            where, dump.path, self.opening.pad_vocab, found, self.evaluation, name, shards=self.opening.shards
+        )  # fmt: skip
 
         def spans(reading: Reading, wanted: list[Span]) -> Iterable[tuple[Span, Part]]:
-            for span, part in run(client, job, reading, wanted, note=note):
+            for span, part in run(client, job, reading, wanted, note=self._note):
                 yield span, Part.from_plain(part, self.evaluation.rules, dump.path)
 
         return spans
 
 
-def _facts(dumps: list[FlatDump], tables: list[Table]) -> dict[str, Any]:
-    padding = [mass for table in tables for mass in table.padding]
+def _facts(used: list[tuple[FlatDump, Table]]) -> dict[str, Any]:
+    padding = [mass for _, table in used for mass in table.padding]
+    dumps = [dump for dump, _ in used]
     return {
         "paths": [str(dump.path) for dump in dumps],
         "positions": sum(dump.positions for dump in dumps),
@@ -222,9 +215,7 @@ def _facts(dumps: list[FlatDump], tables: list[Table]) -> dict[str, Any]:
         "notes": [{"path": str(dump.path), "text": note} for dump in dumps for note in dump.notes],
         "left_out": sum(dump.left_out for dump in dumps),
         "constant_rows": [
-            {"path": str(dump.path), "positions": table.constant}
-            for dump, table in zip(dumps, tables, strict=True)
-            if table.constant
+            {"path": str(dump.path), "positions": table.constant} for dump, table in used if table.constant
         ],
     }
 
@@ -235,42 +226,3 @@ def _quiet() -> None:
 
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-
-
-def _say(line: str) -> None:
-    print(f"resispec-verify: {line}", file=sys.stderr)
-
-
-def _once() -> Callable[[str], None]:
-    """Says the first line that it is given, and no other."""
-    said = []
-
-    def say(line: str) -> None:
-        if not said:
-            _say(line)
-        said.append(line)
-
-    return say
-
-
-def compile_kernels(evaluation: Evaluation) -> None:
-    """Load the compiled kernels; where they have to be compiled, which takes long, say so."""
-    import numpy as np
-
-    from resispec_verify.evidence.enumeration import operational_marginals
-    from resispec_verify.kernels.jit import on_compilation
-    from resispec_verify.kernels.optimal.transport import transport_limit
-
-    with on_compilation(_announce):
-        p, q = np.asarray([[0.25, 0.75]]), np.asarray([[0.5, 0.5]])
-        transport_limit(p, q, 1)
-        if evaluation.operational:
-            for rule in evaluation.rules:
-                interrupts.check()
-                n = max(min(2, evaluation.candidates), rule.least_candidates)
-                operational_marginals(rule, p, q, n)
-
-
-def _announce(cached: bool) -> None:
-    when = "first run only, about 20 s; cached afterwards" if cached else "about 20 s; no folder to cache it"
-    _say(f"compiling the path kernels ({when})")
