@@ -10,6 +10,12 @@ settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci")
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures of a page are made, but not rendered: that is what takes the time."""
+    monkeypatch.setattr("resispec_verify.report.plots.svg.panels", lambda figure, prefix: ["<svg></svg>"])
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Where workers will share the cache of compiled kernels, fill it before the first of them starts."""
