@@ -57,7 +57,7 @@ class Budget:
 
 def usable_candidates(rule: Rule, candidates: int) -> int:
     """The most of so many candidates that a rule can verify; raises `InputError` where it needs more."""
-    n = candidates if rule.most_candidates is None else min(candidates, rule.most_candidates)
+    n = rule.verifiable(candidates)
     if n < rule.least_candidates:
         raise InputError(f"rule {rule.name!r} needs {rule.least_candidates} candidates, got {candidates}")
     return n

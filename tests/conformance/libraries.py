@@ -1,7 +1,8 @@
 """The array libraries that everything is run on, and what "one result" means.
 
 The right value is NumPy's on the same input; libraries may differ by rounding only, so each comparison has
-the derived bound of what is compared. Libraries on a GPU carry the marker `gpu` and are skipped without one.
+the derived bound of what is compared. Libraries on a GPU carry the marker `gpu`; they are
+collected where there is one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from array_api_compat import array_namespace, device, is_cupy_array, is_torch_array
+from devices import cuda_is_collected
 
 from resispec_verify.backends import get_backend
 from resispec_verify.errors import InputError
@@ -66,7 +68,7 @@ LIBRARIES = [
 
 
 def settings(*left_out: str) -> list[Any]:
-    """Parameters (library, dtype) for all libraries but the named ones."""
+    """Parameters (library, dtype) for all libraries that are here, but the named ones."""
     # Read-only rows compile every kernel again: in float64 only.
     return [
         pytest.param(
@@ -77,6 +79,7 @@ def settings(*left_out: str) -> list[Any]:
         for library in LIBRARIES
         for dtype in ("float64", "float32")
         if library.name not in left_out and not (library.read_only and dtype == "float32")
+        if cuda_is_collected() or not library.gpu
     ]
 
 

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 import pytest
-from emulator import EmulatedDevice, build
+from devices import cuda_is_collected
+from emulator import EmulatedDevice
 
 from resispec_verify import oracle
 from resispec_verify.device import (
@@ -43,11 +44,6 @@ EPS = float(np.finfo(np.float64).eps)
 TRANSCENDENTAL = 8  # units that two exponentials, a libm's and the device's, may differ by
 
 
-@pytest.fixture(scope="session")
-def program(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("kernels"), "-O2", "-Wall", "-Wextra", "-Werror")
-
-
 def made(request):
     """The device that a fixture's parameter names."""
     if request.param == "cupy":
@@ -58,7 +54,10 @@ def made(request):
     return EmulatedDevice(request.getfixturevalue("program"), int(request.param[0]))
 
 
-@pytest.fixture(params=["1 thread", "4 threads", pytest.param("cupy", marks=pytest.mark.gpu)])
+CUPY = [pytest.param("cupy", marks=pytest.mark.gpu)] if cuda_is_collected() else []
+
+
+@pytest.fixture(params=["1 thread", "4 threads", *CUPY])
 def device(request):
     return made(request)
 
@@ -78,7 +77,7 @@ class Walker(NamedTuple):
         return batched_paths.shaped_marginals(self.sums, *arrays, candidates, gap=gap, most_paths=most_paths)
 
 
-@pytest.fixture(params=["1 thread", "4 threads", "arrays", pytest.param("cupy", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["1 thread", "4 threads", "arrays", *CUPY])
 def walker(request):
     """The kernels of a device, or array functions."""
     if request.param == "arrays":

@@ -40,6 +40,7 @@ class OptimalWithoutReplacement(Rule):
     name = "optimal-without-replacement"
     claims_exact = True
     source = "this project, docs/optimal-without-replacement.md"
+    place = 140
     depends_on = "nothing"
     most_candidates = 2
     proposal = WithoutReplacement()
