@@ -1,6 +1,7 @@
 """The map of docs/architecture.md, held against the imports: data flows one way."""
 
 import ast
+import re
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "resispec_verify"
@@ -9,6 +10,7 @@ PACKAGE = Path(__file__).parents[2] / "resispec_verify"
 MAY_IMPORT = {
     "errors": set(),
     "arrays": set(),
+    "schema": set(),
     "verdict": set(),
     "backends": {"errors"},
     "inputs": {"backends", "errors"},
@@ -24,24 +26,25 @@ MAY_IMPORT = {
     "evidence": {"backends", "errors", "inputs", "kernels", "rules", "verdict"},
     "catalogue": {"errors", "oracle", "rules"},
     "tables": {
-        "backends", "distributions", "dumps", "errors", "evidence", "kernels", "rules", "runs", "topology",
+        "backends", "distributions", "dumps", "errors", "evidence", "kernels", "rules", "schema", "topology",
         "verdict",
     },
-    "runs": {"backends", "distributions", "dumps", "errors", "rules", "tables", "verdict"},
-    "logged": {"distributions", "dumps", "errors", "evidence", "kernels", "rules", "runs", "tables"},
-    "sampler_check": {"distributions", "errors", "evidence", "inputs", "rules"},
+    "runs": {"backends", "dumps", "errors", "tables"},
+    "logged": {"distributions", "dumps", "errors", "evidence", "kernels", "rules", "schema", "tables"},
+    "sampler_check": {"distributions", "errors", "evidence", "inputs", "rules", "schema"},
     "report": {"tables"},
     "record": {"distributions", "dumps", "errors", "models", "rules", "topology"},
     "models": {"errors"},
     "decoding": {"distributions", "errors", "evidence", "models", "record", "rules", "topology"},
     "cli": {
         "backends", "catalogue", "distributions", "dumps", "errors", "evidence", "kernels", "logged",
-        "models", "proofs", "record", "report", "rules", "runs", "sampler_check", "tables", "topology",
+        "models", "proofs", "record", "report", "rules", "runs", "sampler_check", "schema", "tables",
+        "topology",
     },
     "testing": {"errors", "inputs", "rules", "sampler_check"},
     "api": {
         "arrays", "backends", "distributions", "dumps", "errors", "evidence", "inputs", "logged", "rules",
-        "runs", "sampler_check", "tables", "verdict",
+        "runs", "sampler_check", "schema", "tables", "verdict",
     },
     "adapters": set(),
     "__main__": {"cli"},
@@ -87,6 +90,16 @@ def offences(may_import: dict[str, set[str]]) -> list[str]:
 
 def test_every_import_follows_the_map():
     assert offences(MAY_IMPORT) == []
+
+
+def test_the_page_names_every_room():
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rooms = {room(path) for path in PACKAGE.rglob("*.py")} - {"__init__", "__main__"}
+    assert rooms == MAY_IMPORT.keys() - {"__init__", "__main__"}
+    assert [name for name in sorted(rooms) if not re.search(rf"`{name}(/|\.py)`", page)] == []
+    folders = {path.name for path in PACKAGE.parent.joinpath("tests").iterdir() if path.is_dir()}
+    inside = {name for name in rooms if (PACKAGE / name).is_dir()} - {"adapters", "decoding"}
+    assert inside <= folders
 
 
 def test_a_map_with_a_line_less_is_noticed():
