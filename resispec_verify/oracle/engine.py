@@ -188,7 +188,7 @@ def enumerate_rule(
     target: Sequence[Any],
     draft: Sequence[Any],
     n: int,
-    proposal: Sequence[Any] | TupleLaw | None = None,
+    tuples: TupleLaw | None = None,
 ) -> Result:
     """Enumerate what a rule emits, over every tuple of candidates.
 
@@ -199,9 +199,8 @@ def enumerate_rule(
         The target and the *declared* draft, which the rule uses in its tests.
     n : int
         Number of candidates, at least 0.
-    proposal : sequence of rationals, or mapping from tuples to rationals, optional
-        What the candidates are really drawn from: one law for i.i.d. draws, or a law over tuples of at
-        most n tokens. By default i.i.d. draws from `draft`.
+    tuples : mapping from tuples to rationals, optional
+        The law of the candidates, of which there are at most n; by default n i.i.d. draws from `draft`.
 
     Returns
     -------
@@ -214,27 +213,14 @@ def enumerate_rule(
         If an input is not a law, or the rule returns an acceptance outside [0, 1] or an improper law.
     """
     p, q = read_pair(target, draft, n)
+    tuples = independent(q, n) if tuples is None else tuples
+    as_law(tuples.values(), name="proposal over tuples")
     law, acceptance = [Fraction(0)] * len(p), [Fraction(0)] * n
-    for tokens, weight in _tuple_law(q, n, proposal).items():
+    for tokens, weight in tuples.items():
+        if len(tokens) > n or not all(0 <= token < len(q) for token in tokens):
+            raise ValueError(f"proposal must map tuples of at most {n} tokens below {len(q)}, got {tokens}")
         for token, place, chance in outcomes_of(rule, p, q, tokens):
             law[token] += weight * chance
             if place is not None:
                 acceptance[place] += weight * chance
     return Result(tuple(law), tuple(acceptance))
-
-
-def _tuple_law(draft: Law, candidates: int, proposal: Sequence[Any] | TupleLaw | None) -> TupleLaw:
-    if proposal is None:
-        return independent(draft, candidates)
-    if not isinstance(proposal, Mapping):
-        law = as_law(proposal, name="proposal")
-        if len(law) != len(draft):
-            raise ValueError(f"proposal must have the draft's {len(draft)} tokens, got {len(law)}")
-        return independent(law, candidates)
-    as_law(proposal.values(), name="proposal over tuples")
-    for tokens in proposal:
-        if len(tokens) > candidates or not all(0 <= token < len(draft) for token in tokens):
-            raise ValueError(
-                f"proposal must map tuples of at most {candidates} tokens below {len(draft)}, got {tokens}"
-            )
-    return {tokens: Fraction(weight) for tokens, weight in proposal.items()}

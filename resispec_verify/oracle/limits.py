@@ -7,41 +7,14 @@ For any law of the candidate tuple, max-flow min-cut gives the limit over all ex
 a set H of tokens is paid for, and so are the tuples that do not lie inside H. For n independent candidates
 ``f(H) = q(H)**n``.
 
-**Without replacement a prefix of the tokens in ascending order of p/q attains the minimum**, as for
-independent candidates (Hu et al. 2025 call the property that makes it so q-convexity). Derivation. It is
-enough that for x, y not in H
-
-    (f(H + x) - f(H)) / q(x)  <=  (f(H + x + y) - f(H + x)) / q(y),                               (*)
-
-for then a minimiser H that holds x but not y, with p(y)/q(y) < p(x)/q(x), could be improved: that x pays
-means ``p(x) <= f(H) - f(H - x)``, so by (*) on H - x adding y changes the value by
-``p(y) - (f(H + y) - f(H)) <= q(y) (p(y)/q(y) - p(x)/q(x)) < 0``. Tokens of equal ratio can be added by the
-same line, and q = 0 tokens only cost, so a prefix attains the minimum.
-
-To see (*), let every token ring at an exponential time of rate q, all independent: the order of the rings
-is the order of drawing. Write c for the rate of the tokens outside H + x + y, m for the time when n - 1 of
-H have rung, N(s) for how many of H have rung by s, and M = max(s, m). Given that x rings at s, the left
-event (x among the first n, all of them in H + x) asks for N(s) <= n - 1 and that neither y nor the
-outside rings before M. Given that y rings at s, the right event (y among the first n, all in H + x + y)
-holds if N(s) <= n - 1 and the outside does not ring before M, provided that x has not already made
-N(s) + 1 = n by s. The densities at s to compare, for given rings of H, are
-
-    N(s) = n - 1:   exp(-q(x) s - (c + q(y)) s)   and   exp(-q(y) s - (c + q(x)) s),   which are equal;
-    N(s) < n - 1:   exp(-q(x) s - (c + q(y)) m)   and at least   exp(-q(y) s - c m),
-
-and the second is at least the first because m >= s. Integrate over s and the rings of H.
-
-The clocks also give f without tuples: with e_j the elementary symmetric polynomials,
+Without replacement a prefix of the tokens in ascending order of p/q attains the minimum, as for independent
+candidates (proof in docs/exactness.md). Let every token ring at an exponential time of rate q, all
+independent: the order of the rings is the order of drawing. With e_j the elementary symmetric polynomials,
 
     1 - f(H) = (1 - q(H)) sum_{j < n} integral_0^inf exp(-t) e_j(exp(q(x) t) - 1 : x in H) dt,
 
-which is the probability that the outside rings before n tokens of H do. Expanding the product makes it
-rational (`probability_inside`); for n = 2, ``f(H) = q(H) - (1 - q(H)) sum_H q / (1 - q)`` is two prefix
-sums. For n >= 3 the terms 1/(1 - q(x) - q(y)) do not factor, but the integral is smooth: with c_j the
-probability that j tokens of H have rung by t, ``c_j <- c_j exp(-q t) + c_{j-1} (1 - exp(-q t))`` for each
-token added, and ``1 - f(H) = (1 - q(H)) integral exp(-(1 - q(H)) t) (c_0 + ... + c_{n-1}) dt``, where the
-nodes ``t = exp(s - exp(-s))``, s from -5 to 60 in steps of 0.2, give f for all prefixes in one scan to
-1e-14 (while 1 - q(H) is 0 or above 1e-24).
+the probability that the outside rings before n tokens of H do. Expanding the product makes it rational
+(`probability_inside`).
 
 References
 ----------

@@ -8,23 +8,9 @@ from typing import Any
 from .engine import Result, TupleLaw, enumerate_rule
 from .laws import as_law, read_pair
 from .proposals import PROPOSALS
-from .registry import MARGINALS, Entry
+from .registry import MARGINALS
 
 __all__ = ["marginal"]
-
-
-def _tuples(
-    entry: Entry, draft: Sequence[Any], candidates: int, proposal: Sequence[Any] | TupleLaw | None
-) -> TupleLaw:
-    """The law of the candidates: as given, or drawn the rule's own way from a law over tokens."""
-    if isinstance(proposal, Mapping):
-        return proposal
-    law = as_law(draft, name="draft")
-    if proposal is not None:
-        law, size = as_law(proposal, name="proposal"), len(law)
-        if len(law) != size:
-            raise ValueError(f"proposal must have the draft's {size} tokens, got {len(law)}")
-    return PROPOSALS[entry.proposal](law, candidates) if candidates else PROPOSALS["iid"](law, 0)
 
 
 def marginal(
@@ -68,7 +54,7 @@ def marginal(
     if rule not in MARGINALS:
         raise ValueError(f"rule must be one of {', '.join(MARGINALS)}, got {rule!r}")
     entry = MARGINALS[rule]
-    read_pair(target, draft, candidates)
+    _, law = read_pair(target, draft, candidates)
     if entry.most is not None and candidates > entry.most:
         more = "; use specinfer for more" if rule == "speculative" else ""
         count = "one candidate" if entry.most == 1 else f"{entry.most} candidates"
@@ -76,4 +62,9 @@ def marginal(
     if 0 < candidates < entry.least:
         raise ValueError(f"{rule} verifies {entry.least} candidates, got candidates = {candidates}")
     made = entry.make(candidates, **options) if entry.counted else entry.make(**options)
-    return enumerate_rule(made, target, draft, candidates, _tuples(entry, draft, candidates, proposal))
+    if not isinstance(proposal, Mapping):
+        drawn_from = law if proposal is None else as_law(proposal, name="proposal")
+        if len(drawn_from) != len(law):
+            raise ValueError(f"proposal must have the draft's {len(law)} tokens, got {len(drawn_from)}")
+        proposal = PROPOSALS[entry.proposal if candidates else "iid"](drawn_from, candidates)
+    return enumerate_rule(made, target, draft, candidates, proposal)

@@ -20,6 +20,8 @@ class Known:
 
     measured: str
     values: tuple[Any, ...] = ()
+    #: Whether it accepts one candidate as often as an exact rule can.
+    best_alone: bool = True
 
 
 KNOWN = {
@@ -28,7 +30,7 @@ KNOWN = {
     "specinfer-skip-duplicates": Known("inexact"),
     "sequoia": Known("exact"),
     "eagle": Known("exact"),
-    "token-match": Known("exact"),
+    "token-match": Known("exact", best_alone=False),
     "k-seq": Known("exact"),
     "spechub": Known("exact"),
     "spechub-force": Known("inexact"),
@@ -42,7 +44,9 @@ KNOWN = {
     "sequoia+resispec": Known("inexact"),
     "eagle+resispec": Known("inexact"),
     "csd": Known("not measured", (CSD(ratio=0.2, memory=[(1, 0), (3, 5)]),)),
-    "easd": Known("exact-if", tuple(EASD(**_GATE, rejects=what) for what in ("position", "overlap"))),
+    "easd": Known(
+        "exact-if", tuple(EASD(**_GATE, rejects=what) for what in ("position", "overlap")), best_alone=False
+    ),
     "block": Known("exact"),
     "medusa": Known("inexact", (Medusa(correction="target"),)),
 }

@@ -64,7 +64,7 @@ def test_a_sum_over_paths_is_not_inherited():
         other = type("Other", (kind,), {})
         assert kind.sum_paths is not Rule.sum_paths
         assert other.sum_paths is Rule.sum_paths
-        assert other().device_paths() is None
+        assert other.sum_paths_on_device is Rule.sum_paths_on_device
 
 
 def test_verifiable():

@@ -12,8 +12,8 @@ Assumption: ties go to the lowest index. No deviations.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from resispec_verify.rules.interface import Rule
 from resispec_verify.rules.proposals import Greedy
 from resispec_verify.rules.shipped.specinfer import SpecInfer
 
@@ -28,7 +28,4 @@ class LlamaCpp(SpecInfer):
     source = "llama.cpp, examples/speculative"
     place = 110
     proposal = Greedy()
-
-    def proxy(self, current: Any, draft: Any, token: Any) -> Any:
-        """None: ranked candidates have no proxy."""
-        return None
+    proxy = Rule.proxy  # ranked candidates have none
