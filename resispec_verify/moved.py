@@ -46,7 +46,7 @@ class _Moved:
         if fullname.removeprefix(f"{_PACKAGE}.") not in MOVED or not fullname.startswith(f"{_PACKAGE}."):
             return None
         folder = any(old.startswith(f"{fullname.removeprefix(f'{_PACKAGE}.')}.") for old in MOVED)
-        return ModuleSpec(fullname, self, is_package=folder)
+        return ModuleSpec(fullname, self, is_package=folder)  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> None:
         """A plain module will do."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Report", "shown"]
 
-_WIDTH = 110
+_WIDTH = 200  # a table takes what it needs; nothing is cut off
 
 
 class Report:

@@ -44,12 +44,14 @@ def _fail(message: str) -> int:
     return 2
 
 
-def _usage(error: Exception, tokens: list[str]) -> str:
+def _usage(error: Any) -> str:
     """A usage error as one line with the remedy."""
     text = " ".join(str(error).split())
-    command = next((token for token in tokens if not token.startswith("-")), "")
-    helped = f"{command} --help" if command in COMMANDS else "--help"
-    return text if "--help" in text else f"{text} See '{PROGRAM} {helped}'."
+    return (
+        text
+        if "--help" in text
+        else f"{text} See '{' '.join([PROGRAM, *(error.command_chain or ()), '--help'])}'."
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,13 +75,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{PROGRAM}: interrupted{interrupts.note()}", file=sys.stderr)
             return INTERRUPTED
         if error is not None:
-            status = _failed(error, tokens)
+            status = _failed(error)
         for line in unwritten():
             status = _fail(line)
         return status if isinstance(status, int) else 0
 
 
-def _failed(error: BaseException, tokens: list[str]) -> int:
+def _failed(error: BaseException) -> int:
     """What a user should know about an error as one line; the exit status. Others are raised."""
     import cyclopts
 
@@ -90,7 +92,7 @@ def _failed(error: BaseException, tokens: list[str]) -> int:
     if isinstance(error, cyclopts.CycloptsError):
         # A converter's own message is wrapped; it is the better one.
         inner = error.__cause__ if isinstance(error.__cause__, InputError) else None
-        return _fail(str(inner) if inner else _usage(error, tokens))
+        return _fail(str(inner) if inner else _usage(error))
     if not isinstance(error, OSError):
         raise error
     abandon_stdout()

@@ -122,7 +122,7 @@ def _attack(name: str, options: AttackOptions, output: JsonOption) -> int:
     from resispec_verify.catalogue.attack import attack
     from resispec_verify.catalogue.measured import CATALOGUE
 
-    breaking = CATALOGUE[name].breaking if name in CATALOGUE else None
+    breaking = CATALOGUE[name].inexact_with if name in CATALOGUE else None
     variants = [None] if breaking is None else [None, breaking]
     seed = options.seed or 0
     searches = [

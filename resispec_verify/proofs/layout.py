@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Callable
 from fractions import Fraction
 
-from resispec_verify.oracle import Law, enumerate_joint, limit_by_subsets
-from resispec_verify.oracle.joint import optimal_joint
+from resispec_verify.oracle import Law, enumerate_rule, limit_by_subsets
+from resispec_verify.oracle.shipped.optimal_joint import optimal_joint
 
 from ._laws import pairs
 from ._report import Report
@@ -174,7 +174,7 @@ def _raced(family: list[tuple[Law, Law]], step: Step) -> tuple[bool, bool]:
             law[x] += (1 - u) ** 2 - (1 - u - size) ** 2
         built &= tuple(law) == _winner(p, q, segments)
         if built and len(p) < 4:
-            found = enumerate_joint(optimal_joint(2, [(x, size) for _, x, size in sorted(line)]), p, q, 2)
+            found = enumerate_rule(optimal_joint(2, [(x, size) for _, x, size in sorted(line)]), p, q, 2)
             exact &= found.law == p and sum(found.acceptance) == limit_by_subsets(p, q, 2)
     return built, exact
 

@@ -14,7 +14,7 @@ from resispec_verify.oracle import (
     sequential_optimum_by_histories,
     sequential_times,
 )
-from resispec_verify.oracle.sequential import optimal_sequential
+from resispec_verify.oracle.shipped.optimal_sequential import optimal_sequential
 
 from ._laws import pairs
 from ._report import Report

@@ -276,13 +276,13 @@ def test_the_dump_is_never_overwritten(cli, dump, option, verb, tmp_path):
     assert_refused(result, target)
 
 
-def test_special_files_are_not_replaced(dump, tmp_path):
+def test_special_files_are_not_replaced(cli, dump, tmp_path):
     """As root an output such as /dev/null would be replaced by a regular file, for the whole machine."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        result = command("kl", "--logits", dump, "--json", pipe)
+        result = cli("kl", "--logits", dump, "--json", pipe)
         written = os.read(reader, 1 << 16)
     finally:
         os.close(reader)

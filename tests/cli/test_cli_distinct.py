@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cli_helpers import assert_one_line, assert_refused, command, lines_of, logs, row, save
+from cli_helpers import assert_one_line, assert_refused, lines_of, logs, row, save
 
 # Four tokens; the draft has three, two and four of them.
 TARGET = logs((0.1, 0.2, 0.3, 0.4), (0.4, 0.3, 0.2, 0.1), (0.25, 0.25, 0.25, 0.25))
@@ -116,10 +116,10 @@ def test_a_rule_for_many_candidates_runs(cli, tmp_path):
     assert cli("kl", *pair, "--rule", f"{path}:Three").status == 0
 
 
-def test_no_acceptance_above_1_in_float32(tmp_path):
+def test_no_acceptance_above_1_in_float32(cli, tmp_path):
     """Target and draft are one law, so a candidate is always accepted; sums of float32 terms exceed 1."""
     rows = 2 * logs((0.4, 0.3, 0.2, 0.1)).repeat(40, 13) + logs(*((0.1 + i,) * 52 for i in range(40)))
     path = save(tmp_path / "d.pt", rows + 0.1 * rows.sin())
     options = ("--rule", "specinfer", "--marginal", "operational", "--precision", "float32", "--csv", "-")
-    lines = lines_of(command("kl", "--logits", path, *options).out)
+    lines = lines_of(cli("kl", "--logits", path, *options).out)
     assert max(float(line["acceptance"]) for line in lines) <= 1.0

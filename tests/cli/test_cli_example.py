@@ -131,9 +131,9 @@ def test_float32(cli):
 
 
 def test_torch(cli, example_run):
-    arguments = ("kl", "--logits", EXAMPLE, "--backend", "torch", "--csv", "-")
+    arguments = ("kl", "--logits", EXAMPLE, "--backend", "torch", "--positions", "2:4", "--csv", "-")
     whole, found = (numbers_by_position(text) for text in (example_run[1].read_text(), cli(*arguments).out))
-    assert found.keys() == whole.keys()
+    assert found.keys() == {key for key in whole if key[2] in "23"}
     for key, values in found.items():
         np.testing.assert_allclose(np.array(values[:2], float), np.array(whole[key][:2], float), atol=2e-4)
 
@@ -151,10 +151,10 @@ def test_inspect(cli):
     assert "target_logits" in result.err
 
 
-def test_demands_set_the_exit_status():
+def test_demands_set_the_exit_status(cli):
     arguments = ("kl", "--logits", EXAMPLE, "--positions", "0:1", "--rule")
-    assert command(*arguments, "resispec", "--require-exact").status == 1
-    assert command(*arguments, "specinfer", "--require-exact").status == 0
+    assert cli(*arguments, "resispec", "--require-exact").status == 1
+    assert cli(*arguments, "specinfer", "--require-exact").status == 0
 
 
 def test_version_and_help(cli):

@@ -9,7 +9,7 @@ import struct
 import numpy as np
 import pytest
 import torch
-from cli_helpers import EXAMPLE, assert_one_line, assert_refused, command, drawn, lines_of, logs, strict_json
+from cli_helpers import EXAMPLE, assert_one_line, assert_refused, drawn, lines_of, logs, strict_json
 
 P, Q = (0.5, 0.3, 0.2), (0.6, 0.3, 0.1)
 
@@ -43,8 +43,8 @@ def target(path, logits, **others):
 # replay
 
 
-def test_replay_reports_agreement(right):
-    done = command("replay", "--logits", right, "--json", "-")
+def test_replay_reports_agreement(cli, right):
+    done = cli("replay", "--logits", right, "--json", "-")
     report = done.json
     assert done.status == 0
     assert (report["schema"], report["command"]) == (1, "replay")
@@ -223,8 +223,8 @@ def pair(tmp_path):
     return target(tmp_path / "a.pt", a), target(tmp_path / "b.pt", b)
 
 
-def test_compare_reports(pair, tmp_path):
-    done = command("compare", *pair, "--json", "-", "--csv", tmp_path / "positions.csv")
+def test_compare_reports(cli, pair, tmp_path):
+    done = cli("compare", *pair, "--json", "-", "--csv", tmp_path / "positions.csv")
     assert done.status == 0
     report = done.json
     assert (report["schema"], report["command"]) == (1, "compare")

@@ -44,7 +44,7 @@ def command(*arguments: object, **options: Any) -> Result:
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=300,  # against a hang; a busy machine takes a minute
         check=False,
         **options,
     )

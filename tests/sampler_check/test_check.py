@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from resispec_verify.cli import main
+from resispec_verify.cli import check_apart, check_child, main
 from resispec_verify.errors import InputError
 from resispec_verify.sampler_check.battery import Input, named
 from resispec_verify.sampler_check.calls import BoundaryGenerator, Caller, SamplerError, boundary_words
@@ -224,6 +224,12 @@ def module(tmp_path, monkeypatch):
     sys.modules.pop("samplers_of_mine", None)
 
 
+@pytest.fixture
+def here(monkeypatch):
+    """Checks run in this process: for what is the same in one of their own, which takes a second to start."""
+    monkeypatch.setattr(check_apart, "run_apart", lambda job: check_child._checked(job, lambda kind: None))
+
+
 FEW = ("--draws", "600", "--no-search", "--input", "base")
 
 
@@ -254,7 +260,7 @@ def test_json_on_standard_output_is_nothing_but_json(module, capfd):
     assert (report["schema"], report["command"], result["verdict"]) == (1, "check", "not-rejected")
 
 
-def test_the_line_that_repeats_a_rejection_does(module, capfd):
+def test_the_line_that_repeats_a_rejection_does(module, here, capfd):
     assert check("samplers_of_mine:greedy", *FEW) == 1
     line = next(line for line in capfd.readouterr().out.splitlines() if line.startswith("Again: "))
     words = line.removeprefix("Again: resispec-verify ").split()
@@ -274,7 +280,7 @@ def test_the_line_that_repeats_a_rejection_does(module, capfd):
         ("cmd:no-such-program-at-all", ["no program"]),
     ],
 )
-def test_a_name_that_leads_nowhere_is_bad_input(module, name, words, capfd):
+def test_a_name_that_leads_nowhere_is_bad_input(module, here, name, words, capfd):
     assert check(name, *FEW) == 2
     err = capfd.readouterr().err
     assert err.count("\n") == 1
@@ -296,7 +302,7 @@ def test_options_that_make_no_sense_are_bad_input(module, options, capfd):
     assert capfd.readouterr().err.startswith("resispec-verify: error: ")
 
 
-def test_a_pair_by_hand(module):
+def test_a_pair_by_hand(module, here):
     options = ["--target", "0.51,0.49", "--draft", "0.51,0.49", "--draws", "600", "--no-search"]
     assert check("samplers_of_mine:good", *options) == 0
     assert check("samplers_of_mine:greedy", *options) == 1
@@ -398,7 +404,7 @@ def spawning(target, draft, rng):
     return np.asarray([child.choice(len(p), p=p) for p in target])
 
 
-def test_an_accepted_index_beyond_the_rule_is_an_error(tmp_path, capfd):
+def test_an_accepted_index_beyond_the_rule_is_an_error(here, capfd):
     arguments = [f"{__file__}:accepted_beyond", "--rule", "specinfer", "--input", "base", "--draws", "500"]
     assert main(["check", *arguments, "--no-search"]) == 1
     shown = capfd.readouterr()
@@ -406,13 +412,13 @@ def test_an_accepted_index_beyond_the_rule_is_an_error(tmp_path, capfd):
     assert "Traceback" not in shown.out + shown.err
 
 
-def test_a_sampler_may_spawn(capfd):
+def test_a_sampler_may_spawn(here, capfd):
     arguments = [f"{__file__}:spawning", "--input", "base", "--draws", "300", "--no-search"]
     assert main(["check", *arguments]) == 0
     assert "This is no proof" in capfd.readouterr().out
 
 
-def test_a_name_is_no_emoji(tmp_path, capfd):
+def test_a_name_is_no_emoji(tmp_path, here, capfd):
     (tmp_path / "s.py").write_text("def loop(target, draft, rng):\n    return target.argmax(axis=-1)\n")
     assert main(["check", f"{tmp_path}/s.py:loop", "--input", "base", "--draws", "300", "--no-search"]) == 1
     assert "s.py:loop" in capfd.readouterr().out
@@ -656,8 +662,6 @@ def test_a_class_is_not_a_sampler(rogues, capfd):
 
 
 def test_a_sampler_that_lets_no_other_thread_run_is_ended(module, tmp_path, monkeypatch, capfd):
-    from resispec_verify.cli import check_apart
-
     monkeypatch.setattr(check_apart, "_GRACE", 2.0)
     (tmp_path / "stuck.py").write_text(
         "import ctypes\ndef f(target, draft, rng):\n    ctypes.PyDLL(None).sleep(1000)\n"
@@ -666,7 +670,7 @@ def test_a_sampler_that_lets_no_other_thread_run_is_ended(module, tmp_path, monk
     assert "let no other thread run" in capfd.readouterr().out
 
 
-def test_the_line_that_repeats_says_what_matters(module, capfd):
+def test_the_line_that_repeats_says_what_matters(module, here, capfd):
     assert check("samplers_of_mine:greedy", *FEW, "--alpha", "1e-6", "--no-boundary", "--seed", "7") == 1
     line = next(line for line in capfd.readouterr().out.splitlines() if line.startswith("Again: "))
     assert "--target 0.5,0.3,0.2 --draft 0.6,0.3,0.1" in line

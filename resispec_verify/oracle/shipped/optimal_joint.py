@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 
-from .engine import Joint
-from .laws import Law, normalise
+from ..engine import Joint, Outcomes
+from ..laws import Law, normalise
+from ..registry import transcribes
 
 __all__ = ["best_pieces", "optimal_joint"]
 
@@ -79,10 +80,11 @@ def best_pieces(p: Law, q: Law, n: int) -> tuple[tuple[int, Fraction], ...]:
     return tuple((x, size) for _, x, size in sorted(pieces))
 
 
+@transcribes("optimal-joint", counted=True)
 def optimal_joint(candidates: int, pieces: Pieces | None = None) -> Joint:
     """The race over n candidates, on `best_pieces` or on pieces of one's own."""
 
-    def rule(p: Law, q: Law, tokens: tuple[int, ...]) -> list[tuple[int, int | None, Fraction]]:
+    def rule(p: Law, q: Law, tokens: tuple[int, ...]) -> Outcomes:
         line = best_pieces(p, q, candidates) if pieces is None else list(pieces)
         law, place = [Fraction(0)] * len(p), Fraction(0)
         for owner, length in line:
@@ -102,7 +104,7 @@ def optimal_joint(candidates: int, pieces: Pieces | None = None) -> Joint:
                 won[j] += chance / len(same)
             ahead[owner] += length / q[owner]
         accept = [min(Fraction(1), p[x] / law[x]) if law[x] else Fraction(0) for x in tokens]
-        outcomes: list[tuple[int, int | None, Fraction]] = [
+        outcomes: Outcomes = [
             (x, j, w * a) for j, (x, w, a) in enumerate(zip(tokens, won, accept, strict=True))
         ]
         rejected = 1 - sum((chance for _, _, chance in outcomes), Fraction(0))

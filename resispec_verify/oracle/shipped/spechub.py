@@ -1,7 +1,5 @@
 """SpecHub's rule for pairs that hold the draft's best token.
 
-References
-----------
 Sun et al. (2024), SpecHub: Provable Acceleration to Multi-Draft Speculative Decoding, and the comments of
 the authors' code, which give the order of the four tests.
 """
@@ -11,16 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from .engine import Joint
-from .laws import Law, normalise
-from .proposals import hub, hub_pairs
+from ..engine import Joint, Outcomes
+from ..laws import Law, normalise
+from ..proposals import hub, hub_pairs
+from ..registry import transcribes
 
 __all__ = ["FORCE_ABOVE", "spechub"]
 
 #: The authors' EAGLE code accepts the hub outright where the target gives it more than this.
 FORCE_ABOVE = 1 - Fraction(1, 1000)
-
-Outcomes = list[tuple[int, int | None, Fraction]]
 
 
 @dataclass(frozen=True)
@@ -70,6 +67,7 @@ def _tests(p: Law, q: Law, a: int) -> _Tests:
     return _Tests(first, second, hub_first, hub_second, normalise(rest, fallback=p))
 
 
+@transcribes("spechub", "pairs", least=2, most=2)
 def spechub(*, force: bool = False) -> Joint:
     """SpecHub's rule over a pair (i, a) or (a, i) of `hub_pairs`.
 
@@ -103,3 +101,9 @@ def spechub(*, force: bool = False) -> Joint:
         return outcomes + [(x, None, rejected * mass) for x, mass in enumerate(tests.final)]
 
     return rule
+
+
+@transcribes("spechub-force", "pairs", least=2, most=2)
+def spechub_force() -> Joint:
+    """The authors' EAGLE code."""
+    return spechub(force=True)

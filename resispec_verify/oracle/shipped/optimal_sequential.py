@@ -8,26 +8,16 @@ of the bracket gives the root, which is then checked by an equality.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from .engine import Transcription
-from .laws import Law, normalise, read_pair
+from ..engine import Transcription, planned
+from ..laws import Law, normalise, read_pair
+from ..registry import transcribes
 
 __all__ = ["covered", "optimal_sequential", "sequential_limit", "sequential_times"]
-
-
-@dataclass(frozen=True)
-class _Round:
-    """The rule between two candidates: the target's mass not accepted yet, by token, unnormalised."""
-
-    target: Law
-    draft: Law
-    times: tuple[Fraction, ...]
-    left: Law
-    round: int = 0
 
 
 def covered(target: Law, draft: Law, time: Fraction) -> Fraction:
@@ -112,6 +102,7 @@ def sequential_limit(target: Sequence[Any], draft: Sequence[Any], n: int) -> Fra
     return covered(p, q, sequential_times(p, q, n)[0]) if n else Fraction(0)
 
 
+@transcribes("optimal-sequential", counted=True)
 def optimal_sequential(candidates: int, times: Sequence[Any] | None = None) -> Transcription:
     """Candidate k is accepted with ``clip((p/q - T_{k+1}) / W_k, 0, 1)``, ``W_k = T_k - T_{k+1}``.
 
@@ -129,34 +120,24 @@ def optimal_sequential(candidates: int, times: Sequence[Any] | None = None) -> T
     nothing is ever cut and this is the clip above. For any other times the rule is still exact, whatever
     they are: a solver that has not converged costs acceptance, never exactness.
     """
-    solved: dict[tuple[Law, Law], tuple[Fraction, ...]] = {}
 
-    def look_up(p: Law, q: Law) -> tuple[Fraction, ...]:
-        if times is not None:
-            return tuple(Fraction(time) for time in times)
-        if (p, q) not in solved:
-            solved[p, q] = sequential_times(p, q, candidates) if candidates else (Fraction(0),)
-        return solved[p, q]
+    def plan(p: Law, q: Law) -> tuple[list[Law], list[Law]]:
+        T = sequential_times(p, q, candidates) if times is None and candidates else times or (0,)
+        left, accept, final = p, [], [p]
+        for before, after in itertools.pairwise(map(Fraction, T)):
+            looked_at = sum(left, Fraction(0))
+            taken = [
+                max(Fraction(0), min(min(a, before * b) - min(a, after * b), looked_at * b, c))
+                for a, b, c in zip(p, q, left, strict=True)
+            ]
+            accept.append(
+                tuple(
+                    a / (looked_at * b) if looked_at * b else Fraction(int(c > 0))
+                    for a, b, c in zip(taken, q, left, strict=True)
+                )
+            )
+            left = tuple(c - a for a, c in zip(taken, left, strict=True))
+            final.append(normalise(left, fallback=p))
+        return accept, final
 
-    def accepted(state: _Round, token: int) -> Fraction:
-        p, q, left = state.target[token], state.draft[token], state.left
-        before, after = state.times[state.round], state.times[state.round + 1]
-        wanted = min(p, before * q) - min(p, after * q)
-        return max(Fraction(0), min(wanted, sum(left, Fraction(0)) * q, left[token]))
-
-    def accept(state: _Round, token: int) -> Fraction:
-        offered = sum(state.left, Fraction(0)) * state.draft[token]
-        if offered == 0:
-            return Fraction(int(state.left[token] > 0))
-        return accepted(state, token) / offered
-
-    def reject(state: _Round, token: int) -> _Round:
-        left = tuple(mass - accepted(state, x) for x, mass in enumerate(state.left))
-        return _Round(state.target, state.draft, state.times, left, state.round + 1)
-
-    return Transcription(
-        start=lambda p, q: _Round(p, q, look_up(p, q), p),
-        accept=accept,
-        reject=reject,
-        final=lambda state: normalise(state.left, fallback=state.target),
-    )
+    return planned(plan)
