@@ -11,7 +11,7 @@ from resispec_verify.distributions import Sampling
 from resispec_verify.evidence.given_candidates import NodeOutcome, outcome_given_candidates
 from resispec_verify.models import TreeModel
 from resispec_verify.record.arrays import logits
-from resispec_verify.record.loops import draw
+from resispec_verify.record.loops import draw_candidates
 from resispec_verify.rules import Greedy, Proposal, Rule, TupleRule
 from resispec_verify.topology import Topology
 
@@ -72,7 +72,7 @@ def grow(
         first = len(tree.tokens)
         for node, law, drawn_from in zip(parents, laws, ranked, strict=True):
             tree.drafts[node] = law
-            drawn = _candidates(proposal, drawn_from, tree.planned[node], generator)
+            drawn = draw_candidates(proposal, drawn_from, tree.planned[node], generator)
             for token, place in zip(drawn, topology.children[shape[node]], strict=False):
                 tree.children[node].append(len(tree.tokens))
                 tree.tokens.append(token)
@@ -83,17 +83,6 @@ def grow(
         level = list(range(first, len(tree.tokens)))
         draft.grow(tree.tokens[first:], tree.parents[first:])
     return tree
-
-
-def _candidates(proposal: Proposal, law: np.ndarray, count: int, generator: np.random.Generator) -> list[int]:
-    """Up to `count` candidates in the order drawn."""
-    drawn: list[int] = []
-    for _ in range(count):
-        next_law = proposal.next(law, tuple(np.asarray(token) for token in drawn))
-        if not next_law.any():
-            break
-        drawn.append(draw(next_law, generator.random()))
-    return drawn
 
 
 def expected_tokens(tree: Tree, outcome: Callable[[int], NodeOutcome]) -> float:

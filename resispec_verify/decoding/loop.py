@@ -167,6 +167,7 @@ def decode(
     ]
 
 
+# Ten parameters, for the reason that `decode` has.
 def decode_steps(
     target: TreeModel | Model,
     draft: TreeModel | Model,

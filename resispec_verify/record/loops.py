@@ -28,6 +28,7 @@ __all__ = [
     "Settings",
     "check_prompts",
     "draw",
+    "draw_candidates",
     "record_flat",
     "record_rounds",
     "record_trees",
@@ -91,6 +92,19 @@ def draw(weights: np.ndarray, u: float) -> int:
     """
     cumulative = np.cumsum(weights, dtype=np.float64)
     return int(np.searchsorted(cumulative, u * cumulative[-1], side="right"))
+
+
+def draw_candidates(
+    proposal: Proposal, law: np.ndarray, count: int, generator: np.random.Generator
+) -> list[int]:
+    """Up to `count` candidates from a law ``(V,)`` in the order drawn; fewer where it has no more."""
+    drawn: list[int] = []
+    for _ in range(count):
+        weights = proposal.next(law, tuple(np.asarray(token) for token in drawn))
+        if not weights.any():
+            break
+        drawn.append(draw(weights, generator.random()))
+    return drawn
 
 
 def record_flat(
@@ -303,14 +317,12 @@ def _tree(
         row = rows["draft_logits"][-1]
         # The best tokens in turn are those of the logits, also where only the first has any probability.
         law = Sampling().probabilities(row, dtype=np.float64) if siblings == "fixed" else settings.law(row)
-        drawn: list[np.ndarray] = []
-        for child in children:
-            weights = proposal.next(law, tuple(drawn))
-            if not weights.any():
-                raise InputError(
-                    f"{where}: node {node} needs {len(children)} candidates drawn {siblings}, and there are "
-                    f"only {len(drawn)}; raise --temperature, take fewer branches or other --siblings"
-                )
-            drawn.append(np.asarray(draw(weights, generator.random())))
-            paths[child] = [*paths[node], int(drawn[-1])]
+        drawn = draw_candidates(proposal, law, len(children), generator)
+        if len(drawn) < len(children):
+            raise InputError(
+                f"{where}: node {node} needs {len(children)} candidates drawn {siblings}, and there are "
+                f"only {len(drawn)}; raise --temperature, take fewer branches or other --siblings"
+            )
+        for child, token in zip(children, drawn, strict=True):
+            paths[child] = [*paths[node], token]
     return {key: np.stack(found) for key, found in rows.items()} | {"tokens": [path[-1] for path in paths]}

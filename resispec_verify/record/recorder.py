@@ -206,7 +206,9 @@ class Recorder(Recording):
         given = {"target_logits": target_logits, "draft_logits": draft_logits}
         if proposal_logits is not None:
             given["proposal_logits"] = proposal_logits
-        rows = {key: self._logits(key, value) for key, value in given.items()}
+        rows = {
+            key: logits(f"{self.path}: {key}", value, self.dtype, self.count) for key, value in given.items()
+        }
         n, vocab = rows["target_logits"].shape
         for key, array in rows.items():
             if len(array) != n:
@@ -225,9 +227,6 @@ class Recorder(Recording):
     def shape_as(self, *leading: int) -> None:
         """Give the positions these axes in the file, such as ``(sequences, rows a sequence)``."""
         self._leading = leading
-
-    def _logits(self, key: str, value: Any) -> np.ndarray:
-        return logits(f"{self.path}: {key}", value, self.dtype, self.count)
 
     def _check_same(self, rows: dict[str, np.ndarray]) -> None:
         """Compare rows with the first ones."""

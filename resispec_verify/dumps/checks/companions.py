@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from resispec_verify.dumps.formats.mapped import repeats
+from resispec_verify.dumps.formats.mapped import refuse_repeats, repeats
 from resispec_verify.dumps.kinds.labels import neutral
 from resispec_verify.dumps.rows import FLOATS, LazyRows, Rows, rows_of
 from resispec_verify.errors import InputError
@@ -260,8 +260,7 @@ def _mask(path: Path, key: str, value: object, leading: tuple[int, ...]) -> np.n
             f"{path}: {key} is {list(shape)}, and the logits have the positions {list(leading)}; save one "
             "number a position, 1 where a row counts, or leave it out"
         )
-    if isinstance(value, np.ndarray) and repeats(value):
-        raise InputError(f"{path}: {key} is an expanded tensor; save .contiguous()")
+    refuse_repeats(f"{path}: {key}", value)
     mask = _numbers(value)
     if mask is None or not ((mask == 0) | (mask == 1)).all():
         raise InputError(
@@ -283,8 +282,7 @@ def _check_lengths(path: Path, others: Iterable[tuple[str, object]], leading: tu
                 )
         if key not in LENGTHS or not _integers(value) or math.prod(shape) > max(1, math.prod(leading)):
             continue
-        if isinstance(value, np.ndarray) and repeats(value):
-            raise InputError(f"{path}: {key} is an expanded tensor; save .contiguous()")
+        refuse_repeats(f"{path}: {key}", value)
         counts, rows = _numbers(value), leading[-1] if leading else 1
         if counts is None:
             continue

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from resispec_verify.dumps.checks.looks import all_equal, like_probabilities, norms
-from resispec_verify.dumps.formats.mapped import repeats
+from resispec_verify.dumps.formats.mapped import are_tokens
 from resispec_verify.dumps.rows import Rows
 
 __all__ = ["Oddity", "RowScan", "ShiftScan"]
@@ -300,9 +300,7 @@ class ShiftScan:
         leading, vocab = rows.shape[:-1], rows.shape[-1]
         self._sums, self._count = np.zeros(2), 0
         self._outside = np.empty(0, np.int64)
-        if not isinstance(tokens, np.ndarray) or tokens.dtype.kind not in "iu" or not leading:
-            return
-        if repeats(tokens):
+        if not are_tokens(tokens) or not leading:
             return
         length = leading[-1]
         if tokens.shape not in ((*leading[:-1], length + 1), leading):

@@ -10,7 +10,7 @@ import numpy as np
 
 from resispec_verify.dumps.checks.companions import whole_number
 from resispec_verify.dumps.checks.looks import FALSE_ALARM, in_order, plain_rows
-from resispec_verify.dumps.formats.mapped import repeats
+from resispec_verify.dumps.formats.mapped import are_tokens, repeats
 from resispec_verify.dumps.rows import Picked, Rows, Stacked
 from resispec_verify.errors import InputError
 
@@ -114,7 +114,7 @@ def check_tokens(path: str, key: str, rows: Rows, tokens: Any) -> None:
         tokens = np.asarray(tokens, object) if max(map(abs, tokens)) >= 2**62 else np.asarray(tokens)
     stored = rows.inner if isinstance(rows, Picked) else rows
     leading, vocab = stored.shape[:-1], stored.shape[-1]
-    if not isinstance(tokens, np.ndarray) or tokens.dtype.kind not in "iu" or repeats(tokens):
+    if not are_tokens(tokens):
         return
     turned = len(leading) == 1 and len(tokens) in (vocab, vocab + 1) if tokens.ndim == 1 else False
     if turned and abs(len(tokens) - leading[0]) > 1:

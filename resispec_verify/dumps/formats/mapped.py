@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import mmap
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import numpy as np
 
-__all__ = ["c_strides", "is_text", "release", "repeats", "view"]
+from resispec_verify.errors import InputError
+
+__all__ = ["are_tokens", "c_strides", "is_text", "refuse_repeats", "release", "repeats", "view"]
 
 LAST_CODE_POINT = 0x10FFFF
 PAGE = mmap.ALLOCATIONGRANULARITY
@@ -70,6 +73,17 @@ def repeats(array: np.ndarray) -> bool:
     """
     reach = sum((size - 1) * abs(stride) for size, stride in zip(array.shape, array.strides, strict=True))
     return array.size > 0 and reach + array.itemsize < array.nbytes
+
+
+def refuse_repeats(where: str, value: object) -> None:
+    """Raise `InputError` where a value is an array that `repeats`; `where` names it."""
+    if isinstance(value, np.ndarray) and repeats(value):
+        raise InputError(f"{where} is an expanded tensor; save .contiguous()")
+
+
+def are_tokens(value: object) -> TypeGuard[np.ndarray]:
+    """Return whether a value is an array of integers that are all in memory, as token ids are."""
+    return isinstance(value, np.ndarray) and value.dtype.kind in "iu" and not repeats(value)
 
 
 def is_text(array: np.ndarray) -> bool:

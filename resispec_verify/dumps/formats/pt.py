@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from resispec_verify.dumps.formats.archive import Archive
-from resispec_verify.dumps.formats.legacy import is_legacy, read_legacy
+from resispec_verify.dumps.formats.legacy import LegacyFile, is_legacy
 from resispec_verify.dumps.formats.mapped import view
 from resispec_verify.dumps.formats.torch_names import DTYPES
 from resispec_verify.dumps.formats.unpickle import PLAIN, SCALARS, ArraySpec, Global, TensorSpec, load_pickle
@@ -23,9 +23,9 @@ DEEPEST = 64
 
 
 def read_pt(path: str | os.PathLike[str]) -> object:
-    """Read what `torch.save` wrote without executing anything, and its zip format without PyTorch.
+    """Read what `torch.save` wrote, in its zip format or that before 1.6, executing nothing.
 
-    Files from before PyTorch 1.6 are left to `legacy`. Equal to ``torch.load(path, map_location="cpu",
+    Equal to ``torch.load(path, map_location="cpu",
     weights_only=True)`` with tensors as NumPy arrays, and with a few harmless NumPy values allowed that it
     refuses.
 
@@ -50,7 +50,8 @@ def read_pt(path: str | os.PathLike[str]) -> object:
         key it was found under.
     """
     if is_legacy(path):
-        return read_legacy(path)
+        old = LegacyFile(path)
+        return _Builder(old).value(old.content, None, 0)
     archive = Archive(path)
     order = archive.read("byteorder").decode("ascii", "replace") if "byteorder" in archive else "little"
     if order != sys.byteorder:
@@ -64,7 +65,7 @@ def read_pt(path: str | os.PathLike[str]) -> object:
 class _Builder:
     """Copies the containers of a loaded pickle, with the descriptions in them replaced by arrays."""
 
-    def __init__(self, archive: Archive) -> None:
+    def __init__(self, archive: Archive | LegacyFile) -> None:
         self._archive = archive
         self._done: dict[int, tuple[object, int]] = {}  # id -> (copy, height)
         self._open: set[int] = set()

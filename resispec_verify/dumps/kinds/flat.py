@@ -29,7 +29,7 @@ from resispec_verify.dumps.kinds.keys import (
 from resispec_verify.dumps.kinds.labels import candidate_lists, datasets
 from resispec_verify.dumps.kinds.positions import PositionsDump
 from resispec_verify.dumps.parts.reduced import differing_widths, placed
-from resispec_verify.dumps.rows import Rows, Stacked, dtype_names
+from resispec_verify.dumps.rows import Rows, Stacked
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,18 +87,7 @@ class FlatDump(PositionsDump):
     candidates: np.ndarray | None = None
     dataset: str | tuple[str, ...] | None = None
     pad: tuple[int, int] | None = None
-    keys: tuple[str, str, str] = (TARGET_KEYS[0], DRAFT_KEYS[0], PROPOSAL_KEY)
-
-    @property
-    def dtype(self) -> str:
-        """Stored type, such as ``float16``, or ``float16/float32`` if target and draft differ."""
-        return dtype_names(self.target, self.draft)
-
-    @property
-    def held(self) -> dict[str, Rows]:
-        """The rows that are there, by their keys in the file; the target's come first."""
-        rows = zip(self.keys, (self.target, self.draft, self.proposal), strict=True)
-        return {key: array for key, array in rows if array is not None}
+    keys: tuple[str, ...] = (TARGET_KEYS[0], DRAFT_KEYS[0], PROPOSAL_KEY)
 
     def checked(self) -> Self:
         """As in `PositionsDump`; a narrower vocabulary than the rows is noted."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from resispec_verify.dumps.formats.mapped import is_text, repeats
+from resispec_verify.dumps.formats.mapped import is_text, refuse_repeats, repeats
 from resispec_verify.dumps.opening import listing, show
 from resispec_verify.errors import InputError
 
@@ -55,8 +55,7 @@ def candidate_lists(path: Path, value: object, leading: tuple[int, ...], vocab: 
             f"{what} is {list(value.shape)}; it needs the positions of the logits and n >= 1 candidates "
             f"each: {[*leading, 'n']}"
         )
-    if repeats(value):
-        raise InputError(f"{what} is an expanded tensor; save .contiguous()")
+    refuse_repeats(what, value)
     tokens = value.reshape(math.prod(leading), value.shape[-1])
     outside = (tokens < 0) | (tokens >= vocab)
     if outside.any():

@@ -11,8 +11,9 @@ import numpy as np
 
 from resispec_verify.dumps.checks.companions import kept_rows
 from resispec_verify.dumps.checks.whole import check_rows, check_tokens
+from resispec_verify.dumps.kinds.keys import TARGET_KEYS
 from resispec_verify.dumps.kinds.labels import samplings
-from resispec_verify.dumps.rows import Picked, Rows, checked_rows, padded
+from resispec_verify.dumps.rows import Picked, Rows, checked_rows, dtype_names, padded
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class PositionsDump:
     sampling: Mapping[str, Any] | tuple[Mapping[str, Any], ...] | None = None
     notes: tuple[str, ...] = ()
     left_out: int = 0
+    keys: tuple[str, ...] = (TARGET_KEYS[0],)
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -58,13 +60,14 @@ class PositionsDump:
 
     @property
     def dtype(self) -> str:
-        """Stored type, such as ``float16``."""
-        raise NotImplementedError
+        """Stored type, such as ``float16``, or ``float16/float32`` if target and draft differ."""
+        return dtype_names(*list(self.held.values())[:2])
 
     @property
     def held(self) -> dict[str, Rows]:
         """The rows that are there, by their keys in the file; the target's come first."""
-        raise NotImplementedError
+        rows = (getattr(self, role) for role in ROLES[: len(self.keys)])
+        return {key: array for key, array in zip(self.keys, rows, strict=True) if array is not None}
 
     def checked(self) -> Self:
         """The dump itself, unless its rows are not over a vocabulary.

@@ -11,7 +11,7 @@ import numpy as np
 
 from resispec_verify.dumps.checks.companions import check_companions, check_round_companions
 from resispec_verify.dumps.checks.whole import check_rows, one_after_another
-from resispec_verify.dumps.formats.mapped import repeats
+from resispec_verify.dumps.formats.mapped import refuse_repeats, repeats
 from resispec_verify.dumps.kinds.keys import PROPOSAL_KEY, ROUNDS_KEY, as_rows, kind, what
 from resispec_verify.dumps.kinds.labels import samplings
 from resispec_verify.dumps.kinds.values import integer, integers, uniforms
@@ -164,8 +164,7 @@ def unstacked(path: str | os.PathLike[str], mapping: dict) -> dict:
                 f"{path}: {key} is {what(value)}; stacked rounds need an uncompressed array with one entry a "
                 "round"
             )
-    if repeats(accepted):
-        raise InputError(f"{path}: accepted is an expanded tensor; save .contiguous()")
+    refuse_repeats(f"{path}: accepted", accepted)
     rounds = [{key: np.asarray(value[i]) for key, value in stacked.items()} for i in range(len(accepted))]
     return {ROUNDS_KEY: rounds} | {key: value for key, value in mapping.items() if key not in stacked}
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from resispec_verify.dumps.checks.companions import check_companions
 from resispec_verify.dumps.formats.llamacpp import LlamaRows
-from resispec_verify.dumps.formats.mapped import repeats
+from resispec_verify.dumps.formats.mapped import refuse_repeats
 from resispec_verify.dumps.kinds.keys import DRAFT_KEYS, PROPOSAL_KEY, TARGET_KEYS, as_rows, find_key, kind
 from resispec_verify.dumps.kinds.positions import PositionsDump
-from resispec_verify.dumps.rows import FLOATS, LazyRows, Rows, dtype_names
+from resispec_verify.dumps.rows import FLOATS, LazyRows, Rows
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ class TargetDump(PositionsDump):
 
     Attributes
     ----------
-    key : str
-        Where they were found.
     next_tokens : int64 array (positions,) or None
         The token that followed each position, if the dump says so.
     step : float or None
@@ -43,20 +41,15 @@ class TargetDump(PositionsDump):
     The others are those of `FlatDump`.
     """
 
-    key: str = TARGET_KEYS[0]
+    _: KW_ONLY
     next_tokens: np.ndarray | None = None
     step: float | None = None
     floor: float | None = None
 
     @property
-    def dtype(self) -> str:
-        """Stored type, such as ``float16``; ``uint16`` for quantised log-probabilities."""
-        return dtype_names(self.target)
-
-    @property
-    def held(self) -> dict[str, Rows]:
-        """The rows, by their key in the file."""
-        return {self.key: self.target}
+    def key(self) -> str:
+        """Where the rows were found."""
+        return self.keys[0]
 
     def checked(self) -> Self:
         """As in `PositionsDump`; a file of llama.cpp has the size of the vocabulary in its header."""
@@ -108,8 +101,7 @@ def target_from_mapping(path: str | os.PathLike[str], mapping: dict, *, part: bo
         raise InputError(f"{path}: is a {found} dump, and target logits [N, V] by position are needed")
     key = find_key(path, mapping, TARGET_KEYS, "target")
     target = as_rows(path, key, mapping[key])
-    if isinstance(target, np.ndarray) and repeats(target):
-        raise InputError(f"{path}: {key} is an expanded tensor; save .contiguous()")
+    refuse_repeats(f"{path}: {key}", target)
     drafts = {
         name: value
         for name in (*DRAFT_KEYS, PROPOSAL_KEY)
@@ -119,7 +111,7 @@ def target_from_mapping(path: str | os.PathLike[str], mapping: dict, *, part: bo
     }
     check_companions(path, mapping, {key: target} | drafts, part=part)
     step, floor = target.quantisation() if isinstance(target, LlamaRows) else (None, None)
-    return TargetDump(str(path), target, key, step=step, floor=floor).described(mapping)
+    return TargetDump(str(path), target, keys=(key,), step=step, floor=floor).described(mapping)
 
 
 def _following(tokens: object, target: Rows) -> np.ndarray | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from resispec_verify.dumps.formats.mapped import repeats
+from resispec_verify.dumps.formats.mapped import refuse_repeats
 from resispec_verify.dumps.kinds.keys import what as describe
 from resispec_verify.dumps.opening import show
 from resispec_verify.dumps.rows import FLOATS
@@ -64,8 +64,7 @@ def integers(where: str, value: object, shape: tuple[int, ...] | None, low: int,
     if value.shape != shape and not (shape is None and value.ndim == 1):
         need = "one-dimensional" if shape is None else list(shape)
         raise InputError(f"{where} is {list(value.shape)}, but must be {need}")
-    if repeats(value):
-        raise InputError(f"{where} is an expanded tensor; save .contiguous()")
+    refuse_repeats(where, value)
     outside = (value < low) | (value > high)
     if value.size and outside.any():
         index = tuple(int(i) for i in np.argwhere(outside)[0])

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from resispec_verify.dumps.formats.mapped import repeats
+from resispec_verify.dumps.formats.mapped import refuse_repeats, repeats
 from resispec_verify.dumps.kinds.keys import what
 from resispec_verify.dumps.rows import Rows, Scattered
 from resispec_verify.errors import InputError
@@ -66,13 +66,17 @@ def token_map(path: Path, mapping: Mapping, width: int, vocab: int) -> tuple[np.
     has = _has(path, mapping.get(MASK_KEY), width, vocab)
     if mapping.get(MAP_KEY) is None:
         assert has is not None  # the caller has looked
-        return _alone(path, has, width, vocab)
-    value = _offsets(path, mapping[MAP_KEY], width)
-    if has is not None:
-        return _decided(path, value, has, vocab)
-    tokens = _checked(path, value, width, vocab)
-    _check_offsets(path, value, vocab)
-    return *_placed(tokens, vocab), None
+        tokens, note = _alone(path, has, width)
+    else:
+        value = _offsets(path, mapping[MAP_KEY], width)
+        if has is not None:
+            tokens, note = _decided(path, value, has, vocab)
+        else:
+            tokens, note = _checked(path, value, width, vocab), None
+            _check_offsets(path, value, vocab)
+    none = tokens == -1
+    tokens[none] = vocab + np.arange(int(none.sum()))
+    return tokens, vocab + int(none.sum()), note
 
 
 def _has(path: Path, value: object, width: int, vocab: int) -> np.ndarray | None:
@@ -92,18 +96,16 @@ def _has(path: Path, value: object, width: int, vocab: int) -> np.ndarray | None
     return ids
 
 
-def _alone(path: Path, has: np.ndarray, width: int, vocab: int) -> tuple[np.ndarray, int, str | None]:
+def _alone(path: Path, has: np.ndarray, width: int) -> tuple[np.ndarray, str]:
     if len(has) != width:
         raise InputError(
             f"{path}: {MASK_KEY} has {len(has)} tokens for {width} draft tokens, and there is no {MAP_KEY} "
             f"to say which have none; save {MAP_KEY} too"
         )
-    return has, vocab, f"{MASK_KEY}: draft tokens are the target's tokens that it marks, in their order"
+    return has, f"{MASK_KEY}: draft tokens are the target's tokens that it marks, in their order"
 
 
-def _decided(
-    path: Path, value: np.ndarray, has: np.ndarray, vocab: int
-) -> tuple[np.ndarray, int, str | None]:
+def _decided(path: Path, value: np.ndarray, has: np.ndarray, vocab: int) -> tuple[np.ndarray, str | None]:
     """The reading of `d2t` that `t2d` allows, or the order of `t2d` where none is."""
     wide = value.astype(object) if value.dtype.kind == "u" else value.astype(np.int64)
     limit = len(value) + vocab
@@ -118,24 +120,16 @@ def _decided(
         real = tokens[tokens != -1]
         if len(real) == len(has) and np.array_equal(np.sort(real), has):
             note = None if name == "offsets" else f"{MAP_KEY} holds {name}: {MASK_KEY} says so"
-            return *_placed(tokens, vocab), note
+            return tokens, note
     if len(has) == len(value):
         note = (
             f"{MAP_KEY} is neither offsets nor ids of the tokens that {MASK_KEY} marks, whose order is used"
         )
-        return has, vocab, note
+        return has, note
     raise InputError(
         f"{path}: {MAP_KEY} and {MASK_KEY} contradict each other, and {MASK_KEY} has {len(has)} tokens for "
         f"{len(value)} draft tokens; save both from the same model"
     )
-
-
-def _placed(tokens: np.ndarray, vocab: int) -> tuple[np.ndarray, int]:
-    """Tokens, those without counterpart after the vocabulary, and the width of all."""
-    none = tokens == -1
-    tokens = tokens.copy()
-    tokens[none] = vocab + np.arange(int(none.sum()))
-    return tokens, vocab + int(none.sum())
 
 
 def _check_offsets(path: Path, value: np.ndarray, vocab: int) -> None:
@@ -181,8 +175,7 @@ def _offsets(path: Path, value: object, width: int) -> np.ndarray:
             f"{name} has {len(value)} offsets for {width} draft tokens; save one each, or leave it out if "
             "the draft has the target's vocabulary already"
         )
-    if repeats(value):
-        raise InputError(f"{name} is an expanded tensor; save .contiguous()")
+    refuse_repeats(name, value)
     return value
 
 

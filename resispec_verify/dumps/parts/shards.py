@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from resispec_verify.dumps.formats.mapped import repeats
+from resispec_verify.dumps.formats.mapped import are_tokens
 from resispec_verify.dumps.kinds.flat import FlatDump
 from resispec_verify.dumps.kinds.positions import ROLES
 from resispec_verify.dumps.kinds.target import TargetDump
@@ -225,10 +225,9 @@ def _join_tokens(small: Sequence[_Small]) -> np.ndarray | None:
     chain: list[np.ndarray] = []
     for one in small:
         tokens = one.tokens
-        whole = isinstance(tokens, np.ndarray) and tokens.ndim == 1 and tokens.dtype.kind in "iu"
-        if one.left_out or not whole:
+        if one.left_out or not are_tokens(tokens) or tokens.ndim != 1:
             return None
-        if repeats(tokens) or len(tokens) - one.rows != len(small[0].tokens) - small[0].rows:
+        if len(tokens) - one.rows != len(small[0].tokens) - small[0].rows:
             return None
         extra = len(tokens) - one.rows
         if extra not in (0, 1) or (extra and chain and chain[-1][-1] != tokens[0]):

@@ -16,7 +16,7 @@ import numpy as np
 
 from resispec_verify.dumps.checks.companions import tensor_part, vocabulary_part
 from resispec_verify.dumps.checks.whole import stated_vocabulary
-from resispec_verify.dumps.formats.mapped import repeats
+from resispec_verify.dumps.formats.mapped import are_tokens
 from resispec_verify.dumps.kinds.flat import FlatDump
 from resispec_verify.dumps.kinds.keys import CHUNKS_KEY, TARGET_KEYS, as_rows, find_key
 from resispec_verify.dumps.kinds.labels import candidate_lists
@@ -153,11 +153,10 @@ def _look(part: PartSource) -> _Look:
         return _Look()
     rows = _target_rows(part.name, mapping)
     tokens = mapping.get("tokens")
-    good = isinstance(tokens, np.ndarray) and tokens.dtype.kind in "iu" and not repeats(tokens)
     return _Look(
         width=rows.shape[-1],
         rows=rows.shape[0] if rows.ndim > 1 else 1,
-        tokens=tokens if good else None,
+        tokens=tokens if are_tokens(tokens) else None,
         place=vocabulary_part(mapping),
         has_start=mapping.get("start") is not None,
         vocabulary=stated_vocabulary(mapping.get("meta")),
