@@ -218,12 +218,7 @@ def _print(sampler: str, result: CheckResult, again: str, console: Any) -> None:
     console.print(result.verdict.replace("-", " "), style=COLOURS[result.verdict], end="")
     console.print(f" ({result.draws} draws, {result.seconds:.1f} s, stopped: {result.stopped})", markup=False)
     shown = [*lines(result), *([again] if result.verdict == "rejected" else [])]
-    print_lines(console, [_printable(line) for line in shown])
-
-
-def _printable(text: str) -> str:
-    """On one line of a terminal, whatever a sampler's message holds."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    print_lines(console, [printable(line, None) for line in shown])
 
 
 def _again(sampler: str, witness: dict[str, Any], *groups: Options) -> str:

@@ -28,7 +28,7 @@ ROWS = ("mean", "max", "99.9", "99", "95", "90", "median", "10", "5", "1", "0.1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowsOptions(ShardsOption, InputOption, RangeOptions, TemperatureOption):
+class ComparedOptions(ShardsOption, InputOption, RangeOptions, TemperatureOption):
     """Which rows, and how they are read.
 
     Attributes
@@ -66,7 +66,7 @@ def compare(
     b: Path,
     /,
     *,
-    rows: RowsOptions = RowsOptions(),
+    rows: ComparedOptions = ComparedOptions(),
     tail: Count = 5,
     demands: LikenessOptions = LikenessOptions(),
     output: OutputOptions = OutputOptions(),

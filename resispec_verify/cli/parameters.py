@@ -59,5 +59,5 @@ Texts = Annotated[list[str], Parameter(converter=_texts, allow_leading_hyphen=Tr
 Names = Annotated[list[str], Parameter(negative=())]
 File = Annotated[Path, Parameter(allow_leading_hyphen=True)]
 Files = Annotated[list[Path], Parameter(consume_multiple=True, negative=())]
-DumpFile = Annotated[Path, Parameter(name="FILE", help="More dumps: --logits need not be written.")]
+DumpFile = Annotated[Path, Parameter(name="FILE", help="Dumps: --logits need not be written.")]
 Flag = Annotated[bool, Parameter(negative=())]

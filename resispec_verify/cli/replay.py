@@ -107,19 +107,20 @@ def _differs(row: dict[str, Any]) -> bool:
 
 
 def _rules(names: list[str]) -> list[Rule | Block]:
-    from resispec_verify.rules import PATH_RULES, Block, Rule, TupleRule, make_path_rule, make_rule
+    from resispec_verify.rules import Block, Rule
+    from resispec_verify.rules.spec import parse_any_rule
 
     rules: list[Rule | Block] = []
-    for name in dict.fromkeys(names):
-        rule = make_path_rule(name) if name in PATH_RULES else make_rule(name)
+    for name in names:
+        rule = parse_any_rule(name)
         if not isinstance(rule, (Rule, Block)):
             raise InputError(f"--rule {name}: replay knows of the rules for paths only block")
-        if isinstance(rule, TupleRule) or (isinstance(rule, Rule) and rule.least_candidates > 1):
+        if isinstance(rule, Rule) and (rule.depends_on == "tuple" or rule.least_candidates > 1):
             raise InputError(
                 f"--rule {name}: decides about several candidates of one position at once; replay needs a "
                 "rule that verifies one draft token a position, such as speculative, or block"
             )
-        rules.append(rule)
+        rules += [] if rule in rules else [rule]
     return rules
 
 

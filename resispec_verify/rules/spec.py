@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from resispec_verify.errors import InputError
@@ -94,7 +94,8 @@ def _parted(text: str) -> tuple[str, dict[str, str]]:
 def _types(kind: type) -> dict[str, Any]:
     """The options of a rule, with the types that it declares; a function is none that a text can say."""
     hints = get_type_hints(kind)
-    types = {name: _declared(hints[name]) for name in getattr(kind, "__dataclass_fields__", {})}
+    own = fields(kind) if is_dataclass(kind) else ()
+    types = {field.name: _declared(hints[field.name]) for field in own}
     return {name: declared for name, declared in types.items() if get_origin(declared) is not Callable}
 
 

@@ -7,7 +7,7 @@ import json
 import ml_dtypes
 import numpy as np
 import pytest
-from emulator import EmulatedDevice, build
+from emulator import EmulatedDevice
 from fake_cupy import install
 from safetensors.numpy import save_file
 
@@ -23,11 +23,6 @@ from resispec_verify.tables.marginals import Evaluation
 from resispec_verify.tables.reading import Reading
 
 POSITIONS, VOCAB = 4, 30
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("kernels"), "-O2")
 
 
 @pytest.fixture

@@ -174,12 +174,6 @@ def test_many_marks_become_one_picture():
     assert len(drawn(200_000)) < 500_000
 
 
-@pytest.fixture
-def undrawn(monkeypatch):
-    """Pictures are made, but not rendered: that is what takes the time."""
-    monkeypatch.setattr("resispec_verify.report.plots.svg.panels", lambda figure, prefix: ["<svg></svg>"])
-
-
 def test_other_files_are_still_reported(made, tmp_path, capsys, undrawn):
     out = tmp_path / "b.html"
     assert (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
@@ -28,7 +29,7 @@ def variants(kind: type) -> list[Rule | PathRule]:
     if kind.name in OPEN:
         return found
     hints = get_type_hints(kind)
-    for option in getattr(kind, "__dataclass_fields__", {}):
+    for option in [field.name for field in fields(kind)] if is_dataclass(kind) else []:
         if get_origin(hints[option]) is Callable:  # a text cannot say a function
             continue
         several = get_origin(hints[option]) is Literal
