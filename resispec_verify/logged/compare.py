@@ -216,12 +216,7 @@ def compare_dumps(
         )
     _same_prefixes(a, b, one, other)
     _check_processed(a, b, temperature, kind, asked)
-    start, stop = positions[0] or 0, a.positions if positions[1] is None else positions[1]
-    if not 0 <= start < stop <= a.positions:
-        raise InputError(
-            f"positions {start}:{stop} are outside the dumps, which have 0:{a.positions}; give a non-empty "
-            "range inside"
-        )
+    start, stop = _range(a, *positions)
     following = [_next_tokens(dump) for dump in (a, b)]
     tokens = next((ids for ids in following if ids is not None), None)
     result = Comparison(a, b, temperature, next_tokens=tokens is not None)
@@ -237,6 +232,17 @@ def compare_dumps(
         _add(result, x, y, first, None if tokens is None else tokens[first:last])
         advance(last - first)
     return result
+
+
+def _range(dump: TargetDump, start: int | None, stop: int | None) -> tuple[int, int]:
+    """First and last position; refused outside the dump."""
+    start, stop = start or 0, dump.positions if stop is None else stop
+    if not 0 <= start < stop <= dump.positions:
+        raise InputError(
+            f"positions {start}:{stop} are outside the dumps, which have 0:{dump.positions}; give a "
+            "non-empty range inside"
+        )
+    return start, stop
 
 
 def _coarser(a: TargetDump, b: TargetDump, rows_a: np.ndarray, rows_b: np.ndarray) -> str:

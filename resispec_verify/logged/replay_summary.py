@@ -79,6 +79,21 @@ def _draws(kind: str, test: ChangingLaws, alpha: float) -> dict[str, Any]:
     }
 
 
+def _by_position(result: Replay) -> list[dict[str, Any]]:
+    """Tests of acceptances at each place in the round, given the drafted tokens and given only the rows."""
+    positions = []
+    for i, tally in sorted(result.tallies["tokens"].items()):
+        given_rows = result.tallies["rows"].get(i)
+        rows = (
+            _test(given_rows) if given_rows else dict.fromkeys(("expected", "p_value", "p_value_sequential"))
+        )
+        positions.append(
+            {"position": i, "reached": len(tally), "accepted": sum(t[0] for t in tally), **_test(tally)}
+            | {f"{key}_over_drafts": value for key, value in rows.items()}
+        )
+    return positions
+
+
 def summarize_replay(result: Replay, alpha: float = ALPHA) -> dict[str, Any]:
     """One object of ``"results"``."""
     decisions = [c for c in result.checks if c.kind == "acceptance" and c.u is not None]
@@ -90,15 +105,7 @@ def summarize_replay(result: Replay, alpha: float = ALPHA) -> dict[str, Any]:
     # Fixed by what is logged, not by what was drawn: places in the longest round, drafts, two kinds of next
     # tokens, coins.
     tests = max(1, tests_of(result.rule) * places + (places > 0) + 2 * logged + coins)
-    positions = []
-    for i, tally in sorted(result.tallies["tokens"].items()):
-        entry = {"position": i, "reached": len(tally), "accepted": sum(t[0] for t in tally)}
-        given_rows = result.tallies["rows"].get(i)
-        rows = (
-            _test(given_rows) if given_rows else dict.fromkeys(("expected", "p_value", "p_value_sequential"))
-        )
-        entry |= _test(tally) | {f"{key}_over_drafts": value for key, value in rows.items()}
-        positions.append(entry)
+    positions = _by_position(result)
     # The exact test takes the probabilities as fixed, which in one continued text they are not.
     valid = ("p_value_sequential", "p_value_sequential_over_drafts")
     smallest = [entry[key] for entry in positions for key in valid if entry[key] is not None]

@@ -121,7 +121,7 @@ def _profiles(rule: Rule, pair: Pair, n: int, top_k: int, budget: Budget) -> lis
 
         def position(i: int) -> Profile:
             p, q, s = (np.array(rows[i, :]) for rows in (pair.target, pair.draft, pair.drawn_from))
-            profile = _Walk(rule, p, q, n, s, rule.proposal, budget, declared, top_k).profile()
+            profile = _Walk(top_k, rule, p, q, n, s, rule.proposal, budget, declared).profile()
             return _summed(profile, rule, p, q, n, budget) if pair.proposal is None else profile
 
         found = in_threads(position, range(len(pair.target)))
@@ -190,12 +190,10 @@ def _one_state_a_round(rule: Rule, pair: Pair, n: int, top_k: int) -> list[Profi
 class _Walk(Expansion):
     """Heaviest-first expansion that looks at the states; it ends at the last candidate."""
 
-    def __init__(
-        self, rule: Rule, target: Any, draft: Any, n: int, drawn_from: Any, proposal: Proposal,
-        budget: Budget, declared: bool, top_k: int,
-    ) -> None:  # fmt: skip
-        super().__init__(rule, target, draft, n, drawn_from, proposal, budget, declared)
-        self.looks = _Looks(1, n, top_k)
+    def __init__(self, top_k: int, *expansion: Any) -> None:
+        """``expansion`` is what an `Expansion` takes."""
+        super().__init__(*expansion)
+        self.looks = _Looks(1, self.n, top_k)
 
     def _enter(self, state: State, weight: float, rejected: tuple[int, ...], condition: float) -> None:
         residual, draft = state.residual[None, :], state.draft[None, :]

@@ -131,24 +131,7 @@ def time_steps(
     def softmax() -> Any:
         return make_pair(*rows, sampling=sampling, dtype=dtype)
 
-    pair = softmax()
-    p, q = pair.target[0, :], pair.draft[0, :]
-    rejected = int(backend.xp.argmax(q - p))
-    token = backend.asarray(np.asarray([rejected]))
-    specinfer, resispec = SpecInfer(), ResiSpec()
-    start = specinfer.start(pair.target, pair.draft, 2)
-    shaped = resispec.start(p, q, 2)
-    r, Delta = budgeting(p, q, rejected)
-    spread = redistribution(p, r, Delta, rejected)
-    work: list[tuple[str, str, Callable[[], Any]]] = [
-        ("softmax of target and draft", "every rule", softmax),
-        ("acceptance of all tokens", "every rule", lambda: specinfer.accept(start)),
-        ("residual", label(specinfer), lambda: specinfer.reject(start, None)),
-        (RESISPEC[0], label(resispec), lambda: budgeting(p, q, rejected)),
-        (RESISPEC[1], label(resispec), lambda: redistribution(p, r, Delta, rejected)),
-        (RESISPEC[2], label(resispec), lambda: formulation(p, q, spread, rejected)),
-        ("residual, as the package does it", label(resispec), lambda: resispec.reject(shaped, token)),
-    ]
+    work = _phases(softmax)
     timings = [Timing(phase, owner, []) for phase, owner, _ in work]
     wait = _waiter(backend)
     for turn in range(repeats + 2):
@@ -160,6 +143,29 @@ def time_steps(
             if turn >= 2:  # the first two compile kernels and fill caches
                 timing.microseconds.append(1e6 * (time.perf_counter() - begin))
     return timings
+
+
+def _phases(softmax: Callable[[], Any]) -> list[tuple[str, str, Callable[[], Any]]]:
+    """What is timed: its name, whose work it is, and the work."""
+    pair = softmax()
+    p, q = pair.target[0, :], pair.draft[0, :]
+    xp = array_namespace(p)
+    rejected = int(xp.argmax(q - p))
+    token = xp.asarray([rejected], dtype=xp.int64, device=p.device)
+    specinfer, resispec = SpecInfer(), ResiSpec()
+    start = specinfer.start(pair.target, pair.draft, 2)
+    shaped = resispec.start(p, q, 2)
+    r, Delta = budgeting(p, q, rejected)
+    spread = redistribution(p, r, Delta, rejected)
+    return [
+        ("softmax of target and draft", "every rule", softmax),
+        ("acceptance of all tokens", "every rule", lambda: specinfer.accept(start)),
+        ("residual", label(specinfer), lambda: specinfer.reject(start, None)),
+        (RESISPEC[0], label(resispec), lambda: budgeting(p, q, rejected)),
+        (RESISPEC[1], label(resispec), lambda: redistribution(p, r, Delta, rejected)),
+        (RESISPEC[2], label(resispec), lambda: formulation(p, q, spread, rejected)),
+        ("residual, as the package does it", label(resispec), lambda: resispec.reject(shaped, token)),
+    ]
 
 
 def _waiter(backend: Backend) -> Callable[[], Any]:

@@ -242,7 +242,7 @@ def test_batches_and_ranges_do_not_change_positions(tmp_path):
     whole, result = compared(tmp_path, a, b)
     pieces, again = compared(tmp_path, a, b, batch=5)
     assert pieces == whole
-    part, some = compared(tmp_path, a, b, start=3, stop=8)
+    part, some = compared(tmp_path, a, b, positions=(3, 8))
     assert part["positions"] == 5
     assert list(comparison_records(some)) == list(comparison_records(result))[3:8]
     assert again.columns["position"] == list(range(12))
@@ -386,7 +386,7 @@ def test_options_outside_their_range(tmp_path):
     with pytest.raises(InputError, match="flips do not depend on it"):
         compared(tmp_path, a, a, temperature=0.0)
     with pytest.raises(InputError, match="outside the dumps"):
-        compared(tmp_path, a, a, start=1, stop=3)
+        compared(tmp_path, a, a, positions=(1, 3))
 
 
 def test_rounds_and_missing_keys_are_named(tmp_path):

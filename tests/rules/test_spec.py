@@ -11,7 +11,7 @@ import pytest
 from resispec_verify.errors import InputError
 from resispec_verify.rules import NEED_PARAMETERS, PATH_RULES, RULES, PathRule, ResiSpec, Rule, SGLang
 from resispec_verify.rules.spec import options_in, parse_any_rule, parse_rule, rule_text
-from resispec_verify.tables.marginals import label
+from resispec_verify.tables.row import label
 
 # One value of every rule whose parameters are open.
 OPEN = {

@@ -18,6 +18,15 @@ __all__ = ["plot_drift"]
 GREY = "0.35"
 MOST_BANDS = 3  # more of them hide each other
 MOST_DECADES = 6  # of a log axis; what is smaller is drawn at its foot
+# Of each panel: a measure by candidate, if it is one; its head, and its unit.
+PANELS = (
+    ("acceptance_conditional", "Acceptance of each candidate", "P(accepted | looked at)"),
+    ("l1", "Distance of the residual", "L1(residual, draft)"),
+    ("kl", "Divergence of the residual", "KL(residual || draft), nats"),
+    ("blind_spot", "Blind spot: outside the draft's {top_k} best tokens", "mass of the residual"),
+    (None, "What all candidates are worth", "P(one is accepted) = EAL - 1"),
+    (None, "What one more candidate is worth", "EAL gained by the last candidate"),
+)
 
 
 def plot_drift(rows: Sequence[DriftRow], title: str = "") -> Figure:
@@ -45,19 +54,14 @@ def plot_drift(rows: Sequence[DriftRow], title: str = "") -> Figure:
     if title:
         figure.suptitle(title, fontsize=11, parse_math=False)
     panels = figure.subplots(2, 3).ravel()
-    acceptance, l1, kl, blind, total, gain = panels
-    measures = (
-        (acceptance, "acceptance_conditional", "P(accepted | looked at)", "Acceptance of each candidate"),
-        (l1, "l1", "L1(residual, draft)", "Distance of the residual"),
-        (kl, "kl", "KL(residual || draft), nats", "Divergence of the residual"),
-        (blind, "blind_spot", "mass of the residual", "Blind spot of the draft"),
-    )
+    *measured, total, gain = panels
     for i, row in enumerate(rows):
         marker = MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]  # as many of both: no pair comes twice
         style: dict[str, Any] = {"color": COLOURS[i % len(COLOURS)], "marker": marker, "markersize": 5}
         results = row.results()
         index = np.asarray([r["index"] for r in results])
-        for axes, name, _, _ in measures:
+        for axes, (name, _, _) in zip(measured, PANELS, strict=False):
+            assert name is not None
             _mean(axes, index, results, name, style, _name(row, rows))
             if len(rows) <= MOST_BANDS:
                 _band(axes, index, results, name, style["color"])
@@ -65,29 +69,27 @@ def plot_drift(rows: Sequence[DriftRow], title: str = "") -> Figure:
         total.plot(index, eal - 1.0, label=_name(row, rows), **style)
         gain.plot(index, _numbers([certain_gain(r) for r in results]), label=_name(row, rows), **style)
     _limits(total, gain, rows)
-    for axes, _, unit, head in measures:
-        axes.set(ylabel=unit)
-        axes.set_title(head, fontsize=10)
-    if rows:
-        blind.set_title(f"Blind spot: outside the draft's {rows[0].top_k} best tokens", fontsize=10)
-    acceptance.set_ylim(0, 1.02)
-    blind.set_ylim(0, 1.02)
+    _finish(panels, rows)
+    _legend(figure, said)
+    return figure
+
+
+def _finish(panels: Sequence[Axes], rows: Sequence[DriftRow]) -> None:
+    """Heads, units and limits of the axes."""
+    acceptance, l1, kl, blind, total, gain = panels
+    for axes, (name, head, unit) in zip(panels, PANELS, strict=True):
+        axes.set_title(head.format(top_k=rows[0].top_k if rows else "k"), fontsize=10)
+        axes.set(ylabel=unit, xlabel="candidates" if name is None else "candidate")
+    for axes in (acceptance, blind, total):
+        axes.set_ylim(0, 1.02)
     l1.set_ylim(0, 2.04)
     kl.set_ylim(bottom=0)
-    total.set(xlabel="candidates", ylabel="P(one is accepted) = EAL - 1", ylim=(0, 1.02))
-    total.set_title("What all candidates are worth", fontsize=10)
-    gain.set(xlabel="candidates", ylabel="EAL gained by the last candidate")
-    gain.set_title("What one more candidate is worth", fontsize=10)
     _log(gain)
     _mark_infinite(kl)
     most = max((row.candidates for row in rows), default=1)
     for axes in panels:
         axes.set_xlim(0.6, most + 0.4)
         axes.set_xticks(range(1, most + 1))
-        if axes not in (total, gain):
-            axes.set_xlabel("candidate")
-    _legend(figure, said)
-    return figure
 
 
 def _legend(figure: Figure, title: str) -> None:
