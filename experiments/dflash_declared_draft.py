@@ -23,8 +23,7 @@ from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import open_dump
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.rules import make_rule
-from resispec_verify.runs.over_dumps import Reading, pairs_of
-from resispec_verify.tables.marginals import Clock
+from resispec_verify.tables.reading import Clock, Reading, pairs_of
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "smollm2-skip6-N8-fp16.pt"
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from cli_helpers import Result
+from compile_kernels import before_workers
 from hypothesis import settings
 
 from resispec_verify.cli import main
@@ -28,3 +29,17 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
         return Result(status, out, "".join(lines))
 
     return run
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures of a page are made, but not rendered: that is what takes the time."""
+    monkeypatch.setattr("resispec_verify.report.plots.svg.panels", lambda figure, prefix: ["<svg></svg>"])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Where workers will share the cache of compiled kernels, fill it before the first of them starts."""
+    here = session.config
+    if getattr(here.option, "tx", None) and not hasattr(here, "workerinput") and not here.option.collectonly:
+        before_workers()

@@ -13,7 +13,7 @@ from resispec_verify.rules.given import given_rule
 from resispec_verify.sampler_check.check import CheckResult, CheckSettings, check_sampler
 from resispec_verify.sampler_check.lines import lines
 from resispec_verify.sampler_check.pairs import given_inputs
-from resispec_verify.tables.summary import SCHEMA, plain
+from resispec_verify.sampler_check.settings import check_report
 
 __all__ = ["CheckReport", "check"]
 
@@ -43,8 +43,7 @@ class CheckReport(Report):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``check``."""
-        record = {"sampler": self.sampler, "style": self.style, **self.result.result()}
-        return plain({"schema": SCHEMA, "command": "check", "results": [record]})
+        return check_report(self.sampler, self.style, self.result)
 
     def _records(self) -> list[dict[str, str]]:
         return [

@@ -14,9 +14,9 @@ from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import FlatDump
 from resispec_verify.inputs import MOST_CANDIDATES, whole
 from resispec_verify.rules import Rule
-from resispec_verify.tables.limits import LimitRow, add_limits
-from resispec_verify.tables.marginals import Clock, label
-from resispec_verify.tables.summary import SCHEMA
+from resispec_verify.tables.limits import add_limits, limits_report, summarize_limits
+from resispec_verify.tables.reading import Clock
+from resispec_verify.tables.row import Row, label
 
 __all__ = ["LimitsReport", "limits"]
 
@@ -25,28 +25,28 @@ __all__ = ["LimitsReport", "limits"]
 class LimitsReport(Report):
     """Acceptance and limits, by rule."""
 
-    rows: Sequence[LimitRow]
+    rows: Sequence[Row]
 
     title = "acceptance (P(a candidate is emitted)) beside the limits of exact rules, means over positions"
 
     @property
     def limit(self) -> float | None:
         """The acceptance that no exact rule can exceed, of the first rule's candidates; None if unknown."""
-        return self.rows[0].result()["limit_mean"]
+        return summarize_limits(self.rows[0])["limit_mean"]
 
     @property
     def sequential_limit(self) -> float | None:
         """The same for rules that look at candidates one by one; None if unknown."""
-        return self.rows[0].result()["sequential_limit_mean"]
+        return summarize_limits(self.rows[0])["sequential_limit_mean"]
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``limits``."""
-        return {"schema": SCHEMA, "command": "limits", "results": [row.result() for row in self.rows]}
+        return limits_report(self.rows)
 
     def _records(self) -> list[dict[str, str]]:
         found = []
         for row in self.rows:
-            r = row.result()
+            r = summarize_limits(row)
             found.append(
                 {
                     "rule": label(row.rule),
@@ -62,7 +62,7 @@ class LimitsReport(Report):
         return found
 
     def _remarks(self) -> list[str]:
-        results = [row.result() for row in self.rows]
+        results = self.to_dict()["results"]
         return [
             f"{r['rule']} cannot be exact: it accepts more than any exact rule can at position "
             f"{r['witness_position']}."
@@ -98,14 +98,10 @@ def limits(
     """
     whole("candidates", candidates, 1, MOST_CANDIDATES)
     rules = given_rules(rule)
-    rows: dict[tuple[str, float], LimitRow] = {}
+    rows: dict[tuple[str, float], Row] = {}
     asked = Asked(target, draft, proposal, sampling, input, positions)
-    for source, members in asked.pairs(Clock()):
-        temperature = members.sampling.temperature
-        add_limits(
-            rows, rules, members.pair, candidates,
-            positions=members.positions, temperature=temperature, source=source,
-        )  # fmt: skip
+    for batch in asked.pairs(Clock()):
+        add_limits(rows, rules, batch, candidates)
     return LimitsReport(list(rows.values()))
 
 

@@ -16,7 +16,7 @@ from resispec_verify.logged.replay_summary import ALPHA, summarize_replay
 from resispec_verify.logged.rounds_input import read_rounds
 from resispec_verify.rules import Block, Rule, make_path_rule
 from resispec_verify.rules.given import given_rule
-from resispec_verify.tables.summary import SCHEMA
+from resispec_verify.schema import envelope
 
 __all__ = ["ReplayReport", "replay"]
 
@@ -47,7 +47,7 @@ class ReplayReport(Report):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``replay``."""
-        return {"schema": SCHEMA, "command": "replay", "results": [self.result]}
+        return envelope("replay", [self.result])
 
     def _records(self) -> list[dict[str, str]]:
         r = self.result

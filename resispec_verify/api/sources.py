@@ -17,8 +17,7 @@ from resispec_verify.distributions import Pair, Sampling, pair_from_logits
 from resispec_verify.dumps import FlatDump, open_dump
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import shown
-from resispec_verify.runs.over_dumps import Members, Reading, logits_of, pairs_of
-from resispec_verify.tables.marginals import Clock
+from resispec_verify.tables.reading import Clock, PairBatch, Reading, logits_of, pairs_of
 
 __all__ = ["Asked", "PathLike"]
 
@@ -120,17 +119,16 @@ class Asked:
             self.samplings, proposal_sampling=lambda sampling: drawn, kind=self.input, start=start, stop=stop
         )
 
-    def pairs(self, clock: Clock) -> Iterator[tuple[str, Members]]:
-        """The pairs, batch by batch, each with the path of its dump, or "" for arrays."""
+    def pairs(self, clock: Clock) -> Iterator[PairBatch]:
+        """The pairs, batch by batch."""
         dumps = self.dumps()
         if dumps is None:
-            yield from (("", members) for members in self.array_pairs())
+            yield from self.array_pairs()
             return
         for dump in dumps:
-            for members in pairs_of(dump, self.reading(), backend=get_backend("numpy"), clock=clock):
-                yield str(dump.path), members
+            yield from pairs_of(dump, self.reading(), backend=get_backend("numpy"), clock=clock)
 
-    def array_pairs(self) -> Iterator[Members]:
+    def array_pairs(self) -> Iterator[PairBatch]:
         """The pairs of arrays, batch by batch and sampling by sampling; arrays stay where they live.
 
         Raises
@@ -153,7 +151,7 @@ class Asked:
             last = min(first + size, stop)
             part = {name: row[first:last, :] for name, row in rows.items()}
             for sampling in self.samplings or (Sampling(),):
-                yield Members(self._pair(part, kind, sampling), np.arange(first, last), sampling, None)
+                yield PairBatch(self._pair(part, kind, sampling), np.arange(first, last), sampling)
 
     def _pair(self, rows: dict[str, Array], kind: str, sampling: Sampling) -> Pair:
         if kind == "probabilities":

@@ -18,9 +18,12 @@ from resispec_verify.inputs import MOST_CANDIDATES, whole
 from resispec_verify.rules import Rule
 from resispec_verify.rules.given import given_rule
 from resispec_verify.runs.facts import facts_of, facts_of_arrays
-from resispec_verify.runs.over_dumps import evaluate_dump, pool
-from resispec_verify.tables.marginals import Clock, Evaluation, Row, evaluate, label
+from resispec_verify.runs.over_dumps import evaluate_dump
+from resispec_verify.tables.marginals import Evaluation
+from resispec_verify.tables.reading import Clock
+from resispec_verify.tables.row import Row, label
 from resispec_verify.tables.summary import kl_report, position_records, summarize
+from resispec_verify.tables.table import Table, pool
 from resispec_verify.verdict import Verdict, overall
 
 __all__ = ["VerifyReport", "given_rules", "verify"]
@@ -129,9 +132,10 @@ class VerifyReport(Report):
         lines = []
         for row in self.rows:
             if above := row.above_limit():
+                first = row.position[above[0]]
                 lines.append(
                     f"{label(row.rule)} accepts more than any exact rule can at {len(above)} of "
-                    f"{len(row.position)} positions (first: {above[0]}): that alone proves it inexact."
+                    f"{len(row.position)} positions (first: {first}): that alone proves it inexact."
                 )
         return lines
 
@@ -193,26 +197,18 @@ def verify(
     whole("candidates", candidates, 1, MOST_CANDIDATES)
     asked = Asked(target, draft, proposal, sampling, input, positions)
     evaluation = Evaluation(given_rules(rule), candidates, identity=False, budget=budget or Budget())
-    backend, clock = get_backend("numpy"), Clock()
+    clock = Clock()
     dumps = asked.dumps()
     if dumps is None:
-        tables: dict[float, dict[tuple[str, str], Row]] = {}
-        for members in asked.array_pairs():
-            temperature, at = members.sampling.temperature, members.positions.tolist()
-            rows = tables.setdefault(temperature, {})
-            evaluate(
-                members.pair,
-                evaluation,
-                rows,
-                positions=at,
-                backend=backend,
-                clock=clock,
-                temperature=temperature,
-            )
-        found = [row for rows in tables.values() for row in rows.values()]
+        table = Table()
+        for batch in asked.array_pairs():
+            table.evaluate(batch, evaluation, clock)
+        found = pool([table])
         return VerifyReport(found, facts_of_arrays(len(found[0].position)), clock.seconds)
     reading = asked.reading()
-    done = [evaluate_dump(dump, reading, evaluation, backend=backend, clock=clock) for dump in dumps]
+    done = [evaluate_dump(dump, reading, evaluation, backend=get_backend("numpy")) for dump in dumps]
+    for table in done:
+        clock.add(table.seconds)
     return VerifyReport(pool(done), facts_of(dumps, done), clock.seconds)
 
 

@@ -20,9 +20,9 @@ from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
     from resispec_verify.dumps import FlatDump
-    from resispec_verify.runs.over_dumps import Reading
     from resispec_verify.sampler_check.battery import Input
     from resispec_verify.sampler_check.check import CheckResult
+    from resispec_verify.tables.reading import Reading
 
 __all__ = ["check"]
 
@@ -186,9 +186,8 @@ def _of_dump(dump: FlatDump, reading: Reading) -> list[Input]:
     import numpy as np
 
     from resispec_verify.backends import get_backend
-    from resispec_verify.runs.over_dumps import pairs_of
     from resispec_verify.sampler_check.battery import Input
-    from resispec_verify.tables.marginals import Clock
+    from resispec_verify.tables.reading import Clock, pairs_of
 
     share = min(1.0, 64 / dump.vocab)
     return [
@@ -200,7 +199,7 @@ def _of_dump(dump: FlatDump, reading: Reading) -> list[Input]:
 
 def _of_logits(dump: FlatDump, reading: Reading) -> Reading:
     """The reading of logits. The refusal of other rows names an option that is another one here."""
-    from resispec_verify.runs.input_kind import resolved
+    from resispec_verify.tables.reading import resolved
 
     try:
         return resolved(dump, reading)
@@ -219,12 +218,7 @@ def _print(sampler: str, result: CheckResult, again: str, console: Any) -> None:
     console.print(result.verdict.replace("-", " "), style=COLOURS[result.verdict], end="")
     console.print(f" ({result.draws} draws, {result.seconds:.1f} s, stopped: {result.stopped})", markup=False)
     shown = [*lines(result), *([again] if result.verdict == "rejected" else [])]
-    print_lines(console, [_printable(line) for line in shown])
-
-
-def _printable(text: str) -> str:
-    """On one line of a terminal, whatever a sampler's message holds."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    print_lines(console, [printable(line, None) for line in shown])
 
 
 def _again(sampler: str, witness: dict[str, Any], *groups: Options) -> str:

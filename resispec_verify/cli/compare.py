@@ -28,7 +28,7 @@ ROWS = ("mean", "max", "99.9", "99", "95", "90", "median", "10", "5", "1", "0.1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowsOptions(ShardsOption, InputOption, RangeOptions, TemperatureOption):
+class ComparedOptions(ShardsOption, InputOption, RangeOptions, TemperatureOption):
     """Which rows, and how they are read.
 
     Attributes
@@ -66,7 +66,7 @@ def compare(
     b: Path,
     /,
     *,
-    rows: RowsOptions = RowsOptions(),
+    rows: ComparedOptions = ComparedOptions(),
     tail: Count = 5,
     demands: LikenessOptions = LikenessOptions(),
     output: OutputOptions = OutputOptions(),
@@ -95,7 +95,7 @@ def compare(
     reading = make_reading([] if t is None else [t], positions=rows.positions, batch=rows.batch)
     with progress(str(b), None) as advance:
         result = compare_dumps(
-            a, b, temperature=t, start=reading.start, stop=reading.stop, batch=rows.batch,
+            a, b, temperature=t, positions=(reading.start, reading.stop), batch=rows.batch,
             shards=rows.shards, kind=rows.input, advance=advance,
         )  # fmt: skip
     for side in (result.a, result.b):

@@ -13,14 +13,14 @@ from resispec_verify.cli.options import (
     SourceOptions,
     VisitOptions,
 )
-from resispec_verify.cli.output import files_read, json_report
+from resispec_verify.cli.output import files_read
 from resispec_verify.cli.over_dumps import finish, over_pairs
 from resispec_verify.cli.parameters import Count, DumpFile
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
-    from resispec_verify.runs.over_dumps import Members
     from resispec_verify.tables.drift_summary import DriftRow
+    from resispec_verify.tables.reading import PairBatch
 
 __all__ = ["drift"]
 
@@ -52,7 +52,7 @@ def drift(
     """
     from resispec_verify.backends import get_backend
     from resispec_verify.tables.drift import MOST_CANDIDATES, add_drift, check_sequential
-    from resispec_verify.tables.drift_summary import drift_records
+    from resispec_verify.tables.drift_summary import drift_records, drift_report
     from resispec_verify.tables.marginals import Evaluation
 
     source = source.joined(files)
@@ -64,18 +64,14 @@ def drift(
     check_sequential(chosen)
     source.check("measure", reading)
 
-    def add(rows: dict[Any, DriftRow], members: Members, path: str) -> None:
-        add_drift(
-            rows, chosen, members.pair, rules.candidates, positions=members.positions, top_k=blind_top_k,
-            temperature=members.sampling.temperature, dataset=members.dataset, source=path, budget=budget,
-        )  # fmt: skip
+    def add(rows: dict[Any, DriftRow], batch: PairBatch) -> None:
+        add_drift(rows, chosen, batch, rules.candidates, top_k=blind_top_k, budget=budget)
 
     evaluation = Evaluation(chosen, rules.candidates)
     rows, failures = over_pairs(source, how, evaluation, add, get_backend("numpy"))
     if rows:
-        results = [result for row in rows for result in row.results()]
-        report = json_report("drift", results)
-        print_drift(rows, output.write(report, lambda: drift_records(rows), lambda: _figure(rows)))
+        console = output.write(drift_report(rows), lambda: drift_records(rows), lambda: _figure(rows))
+        print_drift(rows, console)
     return finish(failures)
 
 

@@ -43,7 +43,7 @@ def print_drift(rows: list[DriftRow], console: Any) -> None:
 
 def _named(row: DriftRow, rows: list[DriftRow]) -> dict[str, str]:
     """What row it is."""
-    from resispec_verify.tables.marginals import label
+    from resispec_verify.tables.row import label
 
     several = len({other.dataset for other in rows}) > 1
     own = {"dataset": printable(row.dataset or "")} if several else {}
@@ -74,31 +74,22 @@ def _by_candidate(row: DriftRow, own: dict[str, str]) -> list[dict[str, str]]:
 
 def _by_doubling(row: DriftRow, own: dict[str, str]) -> list[dict[str, str]]:
     """The paper's 1, 2, 4, 8 candidates."""
-    records, results = [], row.results()
-    for r in results:
-        if r["index"] & (r["index"] - 1):
-            continue
-        half = results[r["index"] // 2 - 1] if r["index"] > 1 else None
-        gained = None if half is None or None in (r["eal"], half["eal"]) else r["eal"] - half["eal"]
-        gap = 0.0 if r["eal"] is None else 0.5 * (r["eal_bounds"][1] - r["eal_bounds"][0])
-        # Less than what the paths not followed may add is no figure.
-        known = gained is not None and gained >= gap
-        records.append(
-            {
-                **own,
-                "N": str(r["index"]),
-                "EAL": number(r["eal"]),
-                "gap": number(gap),
-                "gain": number(gained if known else None),
-                "efficiency": number(r["efficiency"] if known else None),
-                "limit": "unknown" if r["limit"] is None else number(1.0 + r["limit"]),
-            }
-        )
-    return records
+    return [
+        {
+            **own,
+            "N": str(r["index"]),
+            "EAL": number(r["eal"]),
+            "gap": number(r["gap"]),
+            "gain": number(r["gain"]),
+            "efficiency": number(r["efficiency"]),
+            "limit": "unknown" if r["limit"] is None else number(r["limit"]),
+        }
+        for r in row.scaling()
+    ]
 
 
 def _infinite(row: DriftRow) -> list[str]:
-    from resispec_verify.tables.marginals import label
+    from resispec_verify.tables.row import label
 
     infinite = max(r["kl_infinite"] for r in row.results())
     if not infinite:

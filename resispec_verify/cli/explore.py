@@ -15,7 +15,7 @@ from resispec_verify.cli.table import print_records
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
-    from resispec_verify.runs.over_dumps import Reading
+    from resispec_verify.tables.reading import Reading
     from resispec_verify.tables.shaping import Exploration
 
 __all__ = ["explore"]
@@ -159,8 +159,7 @@ def _check(source: PositionOptions, curve: CurveOptions, output: PlotOptions) ->
 
 def _monotone(path: Path, reading: Reading) -> list[dict[str, Any]]:
     from resispec_verify.backends import get_backend
-    from resispec_verify.runs.over_dumps import pairs_of
-    from resispec_verify.tables.marginals import Clock
+    from resispec_verify.tables.reading import Clock, pairs_of
     from resispec_verify.tables.shaping import check_monotonicity
 
     return [

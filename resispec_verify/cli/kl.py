@@ -17,13 +17,12 @@ from resispec_verify.cli.options import (
     values_of,
 )
 from resispec_verify.cli.output import files_read
-from resispec_verify.cli.over_dumps import compile_kernels, finish, members_by_hand
+from resispec_verify.cli.over_dumps import compile_kernels, finish, pairs_by_hand
 from resispec_verify.cli.parameters import DumpFile, File, Text
 from resispec_verify.cli.resumable import ResumableRun
 
 if TYPE_CHECKING:
-    from resispec_verify.runs.over_dumps import Members, Table
-    from resispec_verify.tables.marginals import Evaluation, Row
+    from resispec_verify.tables.row import Row
 
 __all__ = ["kl"]
 
@@ -32,12 +31,6 @@ __all__ = ["kl"]
 NOT_BINDING = {"logits", "target", "draft", "batch", "resume", "scheduler"}
 # What is left out is what it defaults to: a journal does not tell the two apart.
 PLAIN = {"redistribution": "proportional", "budget": "local", "hole": "excluded", "seed": 0}
-
-#: What is said of dumps, where there is none.
-BY_HAND: dict[str, Any] = {
-    "paths": [], "positions": 1, "vocab": None, "dtype": "float64", "padding": None,
-    "notes": [], "left_out": 0, "constant_rows": [],
-}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +68,10 @@ def kl(
     """
     from resispec_verify.backends import get_backend
     from resispec_verify.cli.verdict_table import print_verdicts
-    from resispec_verify.runs.over_dumps import pool
-    from resispec_verify.tables.marginals import Clock
+    from resispec_verify.runs.facts import facts_of_arrays
+    from resispec_verify.tables.reading import Clock
     from resispec_verify.tables.summary import exit_status, kl_report, position_records
+    from resispec_verify.tables.table import Table, pool
 
     source = source.joined(files)
     output.check(files_read(source.paths), resume=run.resume)
@@ -86,8 +80,10 @@ def kl(
     backend, clock = get_backend(run.backend), Clock()
     source.check("verify", reading, resume=run.resume, scheduler=run.scheduler)
     if source.by_hand:
-        members = members_by_hand(source, evaluation, backend, run.precision)
-        tables, facts, failures = [_table(members, evaluation, backend, clock)], BY_HAND, []
+        batch = pairs_by_hand(source, evaluation, backend, run.precision)
+        compile_kernels(evaluation)
+        tables, facts, failures = [Table()], facts_of_arrays(1), []
+        tables[0].evaluate(batch, evaluation, clock)
     else:
         options = _binding(values_of(source, rules, reading, marginals, run))
         resumable = ResumableRun(
@@ -111,16 +107,6 @@ def _binding(options: dict[str, Any]) -> dict[str, Any]:
         for name, value in sorted(options.items())
         if name not in NOT_BINDING
     }
-
-
-def _table(members: Members, evaluation: Evaluation, backend: Any, clock: Any) -> Table:
-    from resispec_verify.runs.over_dumps import Table
-    from resispec_verify.tables.marginals import evaluate
-
-    compile_kernels(evaluation)
-    rows: dict[tuple[str, str], Row] = {}
-    evaluate(members.pair, evaluation, rows, positions=[0], backend=backend, clock=clock)
-    return Table(list(rows.values()), [])
 
 
 def _figure(rows: list[Row]) -> Any:

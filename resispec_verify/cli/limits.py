@@ -12,15 +12,15 @@ from resispec_verify.cli.options import (
     RuleOptions,
     SourceOptions,
 )
-from resispec_verify.cli.output import files_read, json_report, print_lines
+from resispec_verify.cli.output import files_read, print_lines
 from resispec_verify.cli.over_dumps import finish, over_pairs
 from resispec_verify.cli.parameters import DumpFile
 from resispec_verify.cli.table import print_records
 
 if TYPE_CHECKING:
     from resispec_verify.rules import Rule
-    from resispec_verify.runs.over_dumps import Members
-    from resispec_verify.tables.limits import LimitRow
+    from resispec_verify.tables.reading import PairBatch
+    from resispec_verify.tables.row import Row
 
 __all__ = ["limits"]
 
@@ -42,7 +42,7 @@ def limits(
         Default: all for independent candidates that need no enumeration, and resispec.
     """
     from resispec_verify.backends import get_backend
-    from resispec_verify.tables.limits import add_limits
+    from resispec_verify.tables.limits import add_limits, limit_records, limits_report
     from resispec_verify.tables.marginals import Evaluation
 
     source = source.joined(files)
@@ -50,18 +50,14 @@ def limits(
     how, chosen = reading.reading(), _chosen(rules)
     source.check("measure", reading)
 
-    def add(rows: dict[Any, LimitRow], members: Members, path: str) -> None:
-        add_limits(
-            rows, chosen, members.pair, rules.candidates, positions=members.positions,
-            temperature=members.sampling.temperature, source=path,
-        )  # fmt: skip
+    def add(rows: dict[Any, Row], batch: PairBatch) -> None:
+        add_limits(rows, chosen, batch, rules.candidates)
 
     evaluation = Evaluation(chosen, rules.candidates)
     rows, failures = over_pairs(source, how, evaluation, add, get_backend(backend.backend))
     if rows:
-        results = [row.result() for row in rows]
-        report = json_report("limits", results)
-        _print(results, output.write(report, lambda: [record for row in rows for record in _records(row)]))
+        report = limits_report(rows)
+        _print(report["results"], output.write(report, lambda: limit_records(rows)))
     return finish(failures)
 
 
@@ -80,25 +76,6 @@ def _chosen(options: RuleOptions) -> tuple[Rule, ...]:
         and rule.least_candidates <= options.candidates
     ]
     return replace(options, rule=cheap).chosen()
-
-
-def _records(row: LimitRow) -> list[dict[str, Any]]:
-    from resispec_verify.tables.marginals import label
-
-    return [
-        {
-            "rule": label(row.rule),
-            "temperature": row.temperature,
-            "candidates": row.candidates,
-            "path": row.source[i],
-            "position": row.position[i],
-            "acceptance": row.accepted[i],
-            "gap": row.gap[i],
-            "limit": "" if row.limit[i] is None else row.limit[i],
-            "sequential_limit": "" if row.sequential_limit[i] is None else row.sequential_limit[i],
-        }
-        for i in range(len(row.position))
-    ]
 
 
 def _print(results: list[dict[str, Any]], console: Any) -> None:

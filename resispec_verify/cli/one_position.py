@@ -43,8 +43,7 @@ class PositionOptions(InputOption, TemperatureOption, HandOptions, DumpOptions):
     def of_dump(self) -> OnePair:
         """The pair at the position."""
         from resispec_verify.backends import get_backend
-        from resispec_verify.runs.over_dumps import pairs_of
-        from resispec_verify.tables.marginals import Clock
+        from resispec_verify.tables.reading import Clock, pairs_of
 
         reading = self.reading(self.input)
         dump, i = dump_at(self.paths, self.position)

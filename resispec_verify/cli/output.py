@@ -214,9 +214,9 @@ def write_json(path: Path | None, report: Mapping[str, Any]) -> None:
 
 def json_report(command: str, results: Sequence[Any], **facts: Any) -> dict[str, Any]:
     """What `--json` writes: the results, and what is said of all of them."""
-    from resispec_verify.tables.summary import SCHEMA
+    from resispec_verify.schema import envelope
 
-    return {"schema": SCHEMA, "command": command, **facts, "results": results}
+    return envelope(command, results, **facts)
 
 
 def write_csv(path: Path | None, records: Sequence[Mapping[str, Any]]) -> None:
@@ -254,10 +254,11 @@ def utf8_or_escaped() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def printable(name: object) -> str:
-    """A name from a file on one line of a terminal: what is not printable is escaped, the rest cut at 80."""
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(name)[:81])
-    return text if len(text) <= 80 else text[:77] + "..."
+def printable(name: object, most: int | None = 80) -> str:
+    """A text from elsewhere on one line of a terminal: what is not printable is escaped, the rest cut."""
+    shown = str(name) if most is None else str(name)[: most + 1]
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
+    return text if most is None or len(text) <= most else text[: most - 3] + "..."
 
 
 def print_lines(console: Any, lines: Iterable[str]) -> None:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from resispec_verify.backends import Backend
     from resispec_verify.cli.options import SourceOptions
     from resispec_verify.dumps import FlatDump
-    from resispec_verify.runs.over_dumps import Members, Reading
     from resispec_verify.tables.marginals import Evaluation
+    from resispec_verify.tables.reading import PairBatch, Reading
 
 __all__ = [
-    "check_tokens", "collected", "compile_kernels", "finish", "members_by_hand", "over_dumps", "over_pairs",
+    "check_tokens", "collected", "compile_kernels", "finish", "over_dumps", "over_pairs", "pairs_by_hand",
     "pool_into", "rows_of_pairs", "say",
 ]  # fmt: skip
 
@@ -61,7 +61,7 @@ def over_pairs(
     source: SourceOptions,
     reading: Reading,
     evaluation: Evaluation,
-    add: Callable[[dict[Any, Any], Members, str], Any],
+    add: Callable[[dict[Any, Any], PairBatch], Any],
     backend: Backend,
 ) -> tuple[list[Any], list[str]]:
     """Rows over the pairs of all dumps, or over the one given by hand; those of one key are pooled.
@@ -71,7 +71,7 @@ def over_pairs(
     evaluation : Evaluation
         The rules and candidates; each dump is checked to have enough tokens.
     add : callable
-        Adds some pairs, of a dump of this name, to rows by key.
+        Adds some pairs to rows by key.
 
     Returns
     -------
@@ -82,9 +82,9 @@ def over_pairs(
     """
     rows: dict[Any, Any] = {}
     if source.by_hand:
-        members = members_by_hand(source, evaluation, backend)
+        batch = pairs_by_hand(source, evaluation, backend)
         compile_kernels(evaluation)
-        add(rows, members, "")
+        add(rows, batch)
         return list(rows.values()), []
     ready: list[Path] = []
 
@@ -105,18 +105,17 @@ def over_pairs(
 def rows_of_pairs(
     dump: FlatDump,
     reading: Reading,
-    add: Callable[[dict[Any, Any], Members, str], Any],
+    add: Callable[[dict[Any, Any], PairBatch], Any],
     backend: Backend,
 ) -> dict[Any, Any]:
     """Rows over the pairs of one dump, by key."""
-    from resispec_verify.runs.over_dumps import pairs_of, position_range
-    from resispec_verify.tables.marginals import Clock
+    from resispec_verify.tables.reading import Clock, pairs_of, position_range
 
     rows: dict[Any, Any] = {}
     first, last = position_range(dump, reading)
     with progress(dump.path, last - first) as advance:
-        for members in pairs_of(dump, reading, backend=backend, clock=Clock(), advance=advance):
-            add(rows, members, str(dump.path))
+        for batch in pairs_of(dump, reading, backend=backend, clock=Clock(), advance=advance):
+            add(rows, batch)
     return rows
 
 
@@ -129,19 +128,19 @@ def pool_into(rows: dict[Any, Any], fresh: dict[Any, Any]) -> None:
             rows[key] = row
 
 
-def members_by_hand(
+def pairs_by_hand(
     source: SourceOptions, evaluation: Evaluation, backend: Backend, precision: str = "float64"
-) -> Members:
+) -> PairBatch:
     """The laws given by hand, as they are, as the only position of a dump."""
     import numpy as np
 
-    from resispec_verify.distributions import Pair, Sampling
-    from resispec_verify.runs.over_dumps import Members
+    from resispec_verify.distributions import Pair
+    from resispec_verify.tables.reading import by_hand
 
     pair = source.pair()
     check_tokens(evaluation, len(pair.target), "--target")
     laws = (backend.asarray(v[None, :].astype(getattr(np, precision))) for v in (pair.target, pair.draft))
-    return Members(Pair(*laws), np.asarray([0]), Sampling(), None)
+    return by_hand(Pair(*laws))
 
 
 def check_tokens(evaluation: Evaluation, vocab: int, where: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shutil
 import sys
@@ -13,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from resispec_verify.cli.options import JsonOption, Options
+from resispec_verify.cli.options import JsonOption, Options, make_sampling
 from resispec_verify.cli.output import json_report, print_lines, progress
 from resispec_verify.cli.parameters import Count, File, Number, Text
 from resispec_verify.errors import InputError
@@ -170,7 +169,7 @@ class KindOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(Options):
+class ModelRunOptions(Options):
     """How the models run, and how their logits are kept.
 
     Attributes
@@ -192,8 +191,7 @@ class RunOptions(Options):
 
     def check(self) -> None:
         """Refuse numbers that are out of range."""
-        if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise InputError(f"--temperature must be a finite number >= 0, got {self.temperature:g}")
+        make_sampling("--", self.temperature)
         if self.seed < 0:
             raise InputError(f"--seed must be at least 0, got {self.seed}")
 
@@ -205,7 +203,7 @@ def record(
     draft: DraftOptions = DraftOptions(),
     prompt: PromptOptions = PromptOptions(),
     kind: KindOptions = KindOptions(),
-    run: RunOptions = RunOptions(),
+    run: ModelRunOptions = ModelRunOptions(),
     output: JsonOption = JsonOption(),
 ) -> int:
     """Log target and draft logits from a local GGUF file or Hugging Face folder. Needs no network.

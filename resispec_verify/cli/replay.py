@@ -13,7 +13,7 @@ from resispec_verify.cli.options import (
     Options,
     OutputOptions,
 )
-from resispec_verify.cli.output import json_report, print_lines, printable, progress
+from resispec_verify.cli.output import print_lines, printable, progress
 from resispec_verify.cli.over_dumps import finish, over_dumps
 from resispec_verify.cli.parameters import Counts, DumpFile, Flag, Names, Number
 from resispec_verify.errors import InputError
@@ -78,7 +78,7 @@ def replay(
     output.csv
         Write one line a recomputed decision here.
     """
-    from resispec_verify.logged.replay_summary import check_records, summarize_replay
+    from resispec_verify.logged.replay_summary import check_records, replay_report
 
     paths = dumps.joined(files).paths
     if not paths:
@@ -91,9 +91,10 @@ def replay(
         raise InputError(f"--eos must be a token id, got {min(logged.eos)}")
     found, failures = over_dumps(paths, lambda path: _replayed(path, rules, logged, sampling), "rounds")
     results = [result for of_dump in found for result in of_dump]
-    rows = [summarize_replay(result, demand.alpha) for result in results]
+    report = replay_report(results, demand.alpha)
+    rows = report["results"]
     if rows:
-        console = output.write(json_report("replay", rows), lambda: list(check_records(results)))
+        console = output.write(report, lambda: list(check_records(results)))
         for row in rows:
             print_lines(console, _lines(row))
     return finish(failures, int(demand.require_agreement and any(map(_differs, rows))))
@@ -106,19 +107,20 @@ def _differs(row: dict[str, Any]) -> bool:
 
 
 def _rules(names: list[str]) -> list[Rule | Block]:
-    from resispec_verify.rules import PATH_RULES, Block, Rule, TupleRule, make_path_rule, make_rule
+    from resispec_verify.rules import Block, Rule
+    from resispec_verify.rules.spec import parse_any_rule
 
     rules: list[Rule | Block] = []
-    for name in dict.fromkeys(names):
-        rule = make_path_rule(name) if name in PATH_RULES else make_rule(name)
+    for name in names:
+        rule = parse_any_rule(name)
         if not isinstance(rule, (Rule, Block)):
             raise InputError(f"--rule {name}: replay knows of the rules for paths only block")
-        if isinstance(rule, TupleRule) or (isinstance(rule, Rule) and rule.least_candidates > 1):
+        if isinstance(rule, Rule) and (rule.depends_on == "tuple" or rule.least_candidates > 1):
             raise InputError(
                 f"--rule {name}: decides about several candidates of one position at once; replay needs a "
                 "rule that verifies one draft token a position, such as speculative, or block"
             )
-        rules.append(rule)
+        rules += [] if rule in rules else [rule]
     return rules
 
 

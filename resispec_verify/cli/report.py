@@ -23,9 +23,9 @@ from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
     from resispec_verify.evidence.enumeration import Budget
-    from resispec_verify.runs.over_dumps import Members
     from resispec_verify.tables.drift_summary import DriftRow
     from resispec_verify.tables.marginals import Evaluation
+    from resispec_verify.tables.reading import PairBatch
 
 __all__ = ["report"]
 
@@ -107,9 +107,9 @@ def _add(found: Found, path: Path, opening: OpeningOptions, evaluation: Evaluati
     """Evaluate one dump; nothing is kept of one that fails."""
     from resispec_verify.backends import get_backend
     from resispec_verify.dumps import open_dump
-    from resispec_verify.runs.over_dumps import evaluate_dump, position_range
+    from resispec_verify.runs.over_dumps import evaluate_dump
     from resispec_verify.tables.drift import add_drift
-    from resispec_verify.tables.marginals import Clock
+    from resispec_verify.tables.reading import position_range
 
     dump = open_dump(path, pad_vocab=opening.pad_vocab, shards=opening.shards)
     check_tokens(evaluation, dump.vocab, str(path))
@@ -117,15 +117,13 @@ def _add(found: Found, path: Path, opening: OpeningOptions, evaluation: Evaluati
     backend = get_backend("numpy")
     with progress(dump.path, last - first) as advance:
         table = evaluate_dump(
-            dump, found.reading, evaluation, backend=backend, clock=Clock(), advance=advance
+            dump, found.reading, evaluation, backend=backend,
+            keep=lambda span, _: advance(span[1] - span[0]),
         )  # fmt: skip
     rules = sequential(evaluation.rules)
 
-    def add(rows: dict[Any, DriftRow], members: Members, path: str) -> None:
-        add_drift(
-            rows, rules, members.pair, evaluation.candidates, positions=members.positions, budget=visits,
-            temperature=members.sampling.temperature, dataset=members.dataset, source=path,
-        )  # fmt: skip
+    def add(rows: dict[Any, DriftRow], batch: PairBatch) -> None:
+        add_drift(rows, rules, batch, evaluation.candidates, budget=visits)
 
     found.add(path, dump, table, rows_of_pairs(dump, found.reading, add, backend) if rules else {})
 

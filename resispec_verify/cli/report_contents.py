@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,12 @@ from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
     from resispec_verify.dumps import FlatDump
-    from resispec_verify.report.page import Picture
+    from resispec_verify.report.page import PageSection
     from resispec_verify.rules import Rule
-    from resispec_verify.runs.over_dumps import Reading, Table
     from resispec_verify.tables.drift_summary import DriftRow
-    from resispec_verify.tables.marginals import Row
+    from resispec_verify.tables.reading import Reading
+    from resispec_verify.tables.row import Row
+    from resispec_verify.tables.table import Table
 
 __all__ = ["Found", "report_page", "sequential"]
 
@@ -28,7 +30,7 @@ class Found:
 
     reading: Reading
     dumps: list[FlatDump] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
     drift: dict[Any, DriftRow] = field(default_factory=dict)
     facts: list[dict[str, Any]] = field(default_factory=list)
     positions: int = 0
@@ -37,7 +39,7 @@ class Found:
         """Add what one dump gave."""
         from resispec_verify.cli.over_dumps import pool_into
         from resispec_verify.dumps.fingerprint import fingerprint
-        from resispec_verify.runs.over_dumps import Table, pool, position_range
+        from resispec_verify.tables.reading import position_range
 
         first, last = position_range(dump, self.reading)
         size, digest = fingerprint(path, whole=True)
@@ -54,8 +56,15 @@ class Found:
         )
         self.dumps.append(dump)
         self.positions += last - first
-        self.rows = pool([Table(self.rows, []), table])
+        self.tables.append(table)
         pool_into(self.drift, drift)
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The rows of all dumps, joined: for when all were added."""
+        from resispec_verify.tables.table import pool
+
+        return pool(self.tables)
 
 
 def _constant(positions: list[int]) -> list[str]:
@@ -64,9 +73,7 @@ def _constant(positions: list[int]) -> list[str]:
 
 def sequential(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     """The rules that have a residual between candidates."""
-    from resispec_verify.rules import TupleRule
-
-    return tuple(rule for rule in rules if not isinstance(rule, TupleRule))
+    return tuple(rule for rule in rules if rule.depends_on != "tuple")
 
 
 def report_page(
@@ -75,7 +82,7 @@ def report_page(
     """The page, as HTML."""
     from resispec_verify.cli.verdict_table import remarks
     from resispec_verify.report.page import html_page
-    from resispec_verify.tables.marginals import label
+    from resispec_verify.tables.row import label
     from resispec_verify.tables.summary import summarize
 
     pictures = [*_overall(found), *_worst(found, rules, candidates, tokenizer)]
@@ -90,9 +97,9 @@ def report_page(
     )
 
 
-def _overall(found: Found) -> list[Picture]:
-    """Pictures of all positions."""
-    from resispec_verify.report.page import Picture
+def _overall(found: Found) -> list[PageSection]:
+    """PageSections of all positions."""
+    from resispec_verify.report.page import PageSection
     from resispec_verify.report.plots.drift import plot_drift
     from resispec_verify.report.plots.marginals import plot_marginals
     from resispec_verify.report.plots.svg import panels
@@ -101,7 +108,7 @@ def _overall(found: Found) -> list[Picture]:
 
     rows = found.rows
     pictures = [
-        Picture(
+        PageSection(
             "What each rule emits",
             "First: total variation of the emitted law from the target, position by position, each rule "
             "sorted by itself. Second: probability that a candidate is emitted, against the limit that no "
@@ -113,7 +120,7 @@ def _overall(found: Found) -> list[Picture]:
     drifts = list(found.drift.values())
     if drifts:
         pictures.append(
-            Picture(
+            PageSection(
                 "From candidate to candidate",
                 "Before each candidate: P(accepted | looked at), and how far the residual is from the draft. "
                 "Lines are means over positions, bands (of up to three lines) reach from 10 to 90 %. A point "
@@ -125,12 +132,14 @@ def _overall(found: Found) -> list[Picture]:
     return pictures
 
 
-def _worst(found: Found, rules: tuple[Rule, ...], candidates: int, tokenizer: Path | None) -> list[Picture]:
+def _worst(
+    found: Found, rules: tuple[Rule, ...], candidates: int, tokenizer: Path | None
+) -> list[PageSection]:
     """Theorem 2's curve and the residuals at the position where a rule is furthest from the target."""
-    from resispec_verify.report.page import Picture
+    from resispec_verify.report.page import PageSection
     from resispec_verify.report.plots.shaping import curve_points, plot_exploration
     from resispec_verify.report.plots.svg import panels
-    from resispec_verify.tables.marginals import label
+    from resispec_verify.tables.row import label
     from resispec_verify.tables.shaping import explore_pair
 
     row = max(found.rows, key=lambda row: max(row.tv))
@@ -150,7 +159,7 @@ def _worst(found: Found, rules: tuple[Rule, ...], candidates: int, tokenizer: Pa
         for k in range(0, len(columns["Z"]), max(1, -(-len(columns["Z"]) // 400)))
     ]
     curve = [
-        Picture(
+        PageSection(
             "How near the draft a residual can be",
             f"Theorem 2 of the ResiSpec paper at {where}: the least L1 distance of a residual of mass Z from "
             "the draft, the budgets that rules choose, and what these are worth.",
@@ -163,9 +172,9 @@ def _worst(found: Found, rules: tuple[Rule, ...], candidates: int, tokenizer: Pa
 
 def _after_rejection(
     p: Any, q: Any, rules: tuple[Rule, ...], candidates: int, where: str, tokenizer: Path | None
-) -> list[Picture]:
+) -> list[PageSection]:
     """The residuals, where something can be rejected, and the same token by all rules."""
-    from resispec_verify.report.page import Picture
+    from resispec_verify.report.page import PageSection
     from resispec_verify.report.plots.position import plot_position
     from resispec_verify.report.plots.svg import inline_svg
     from resispec_verify.tables.position import look_at
@@ -184,7 +193,7 @@ def _after_rejection(
         names = token_texts(tokenizer, position.tokens(12).tolist())
     picture = inline_svg(plot_position(position, names=names), "p", "residuals after one rejection")
     return [
-        Picture(
+        PageSection(
             "What is left after one rejection",
             f"Target, draft and residuals at {where}, after token {position.rejected} was rejected.",
             [picture],
@@ -196,8 +205,7 @@ def _after_rejection(
 
 def _pair(dump: FlatDump, reading: Reading, position: int, temperature: float) -> tuple[Any, Any]:
     from resispec_verify.backends import get_backend
-    from resispec_verify.runs.over_dumps import pairs_of
-    from resispec_verify.tables.marginals import Clock
+    from resispec_verify.tables.reading import Clock, pairs_of
 
     here = replace(reading, start=position, stop=position + 1)
     for members in pairs_of(dump, here, backend=get_backend("numpy"), clock=Clock()):

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from resispec_verify.backends import Backend
     from resispec_verify.dumps import FlatDump
     from resispec_verify.runs.journal import Journal
-    from resispec_verify.runs.over_dumps import Reading, Table
-    from resispec_verify.runs.parts import Part, Span
-    from resispec_verify.tables.marginals import Clock, Evaluation
+    from resispec_verify.tables.marginals import Evaluation
+    from resispec_verify.tables.reading import Clock, Reading, Span
+    from resispec_verify.tables.table import Table
 
 __all__ = ["ResumableRun"]
 
@@ -66,11 +66,13 @@ class ResumableRun:
 
     def over(self, paths: list[Path]) -> tuple[list[Table], dict[str, Any], list[str]]:
         """Tables by file, what the files hold, and one line for each file that could not be used."""
+        from resispec_verify.runs.facts import facts_of
+
         if self.resume is not None and str(self.resume) == "-":
             raise InputError("--resume needs a file: a journal cannot go to standard output")
         opened, failures = over_dumps(paths, self._opened)
         if not opened:
-            return [], _facts([]), failures
+            return [], facts_of([], []), failures
         with ExitStack() as stack:
             client = journal = None
             if self.scheduler is not None:
@@ -86,7 +88,8 @@ class ResumableRun:
             used, unused = collected(
                 enumerate(opened), lambda one: self._evaluated(one[0], one[1], journal, client)
             )
-        return [table for _, table in used], _facts(used), failures + unused
+        tables = [table for _, table in used]
+        return tables, facts_of([dump for dump, _ in used], tables), failures + unused
 
     def _opened(self, path: Path) -> FlatDump:
         from resispec_verify.dumps import open_dump
@@ -99,17 +102,19 @@ class ResumableRun:
     def _evaluated(
         self, number: int, dump: FlatDump, journal: Journal | None, client: Any
     ) -> tuple[FlatDump, Table]:
-        from resispec_verify.runs.over_dumps import evaluate_dump, position_range
+        from resispec_verify.runs.over_dumps import evaluate_dump
+        from resispec_verify.tables.reading import position_range
 
         first, last = position_range(dump, self.reading)
         self.positions += last - first
         done = self._done(journal, number, dump)
         with progress(dump.path, last - first) as advance:
+            advance(sum(stop - start for start, stop in done))
             table = evaluate_dump(
-                dump, self.reading, self.evaluation, backend=self.backend, clock=self.clock,
-                advance=advance, note=self._note, done=done, keep=self._keep(journal, number),
-                run=self._elsewhere(client, dump),
+                dump, self.reading, self.evaluation, backend=self.backend, note=self._note, done=done,
+                keep=self._keep(journal, number, advance), run=self._elsewhere(client, dump),
             )  # fmt: skip
+        self.clock.add(table.seconds)
         return dump, table
 
     def _note(self, line: str) -> None:
@@ -143,21 +148,21 @@ class ResumableRun:
         options = {**self.options, "rule_files": files}
         return {"journal": 1, "command": "kl", "version": __version__, "dumps": found, "options": options}
 
-    def _done(self, journal: Journal | None, number: int, dump: FlatDump) -> dict[Span, Part]:
+    def _done(self, journal: Journal | None, number: int, dump: FlatDump) -> dict[Span, Table]:
         """What the journal has of a dump."""
-        from resispec_verify.runs.parts import Part
+        from resispec_verify.tables.table import Table
 
         if journal is None:
             return {}
-        done: dict[Span, Part] = {}
+        done: dict[Span, Table] = {}
         try:
             for entry in journal.entries:
                 if entry["dump"] == number:
                     first, last = entry["span"]
-                    part = Part.from_plain(entry, self.evaluation.rules, dump.path)
-                    if not all(first <= i < last for row in part.rows() for i in row.position):
+                    table = Table.from_plain(entry, self.evaluation.rules, dump.path)
+                    if not all(first <= i < last for row in table.rows for i in row.position):
                         raise ValueError
-                    done[first, last] = part
+                    done[first, last] = table
             if any(one[1] > other[0] for one, other in zip(sorted(done), sorted(done)[1:], strict=False)):
                 raise ValueError
         except (KeyError, TypeError, ValueError):
@@ -167,13 +172,16 @@ class ResumableRun:
         self.kept += sum(last - first for first, last in done)
         return done
 
-    def _keep(self, journal: Journal | None, number: int) -> Callable[[Span, Part], None]:
-        def keep(span: Span, part: Part) -> None:
+    def _keep(
+        self, journal: Journal | None, number: int, advance: Callable[[int], Any]
+    ) -> Callable[[Span, Table], None]:
+        def keep(span: Span, table: Table) -> None:
             interrupts.check()
+            advance(span[1] - span[0])
             if journal is None or self.full:
                 return
             try:
-                journal.append({"dump": number, "span": list(span), **part.plain()})
+                journal.append({"dump": number, "span": list(span), **table.plain()})
                 self.kept += span[1] - span[0]
             except OSError as error:  # the results so far are worth more than the journal
                 self.full = True
@@ -187,37 +195,18 @@ class ResumableRun:
         if client is None:
             return None
         from resispec_verify.dumps.fingerprint import fingerprint
-        from resispec_verify.runs.cluster import Job, run
-        from resispec_verify.runs.parts import Part
+        from resispec_verify.runs.cluster import SharedWork, run
 
         found = fingerprint(dump.path, whole=False)
         where, name = os.path.abspath(dump.path), self.backend.name
-        job = Job(
+        work = SharedWork(
             where, dump.path, self.opening.pad_vocab, found, self.evaluation, name, shards=self.opening.shards
         )  # fmt: skip
 
-        def spans(reading: Reading, wanted: list[Span]) -> Iterable[tuple[Span, Part]]:
-            for span, part in run(client, job, reading, wanted, note=self._note):
-                yield span, Part.from_plain(part, self.evaluation.rules, dump.path)
+        def spans(reading: Reading, wanted: list[Span]) -> Iterable[tuple[Span, Table]]:
+            return run(client, work, reading, wanted, note=self._note)
 
         return spans
-
-
-def _facts(used: list[tuple[FlatDump, Table]]) -> dict[str, Any]:
-    padding = [mass for _, table in used for mass in table.padding]
-    dumps = [dump for dump, _ in used]
-    return {
-        "paths": [str(dump.path) for dump in dumps],
-        "positions": sum(dump.positions for dump in dumps),
-        "vocab": max((dump.vocab for dump in dumps), default=0),
-        "dtype": "/".join(dict.fromkeys(dump.dtype for dump in dumps)),
-        "padding": {"mass_mean": sum(padding) / len(padding), "mass_max": max(padding)} if padding else None,
-        "notes": [{"path": str(dump.path), "text": note} for dump in dumps for note in dump.notes],
-        "left_out": sum(dump.left_out for dump in dumps),
-        "constant_rows": [
-            {"path": str(dump.path), "positions": table.constant} for dump, table in used if table.constant
-        ],
-    }
 
 
 def _quiet() -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["runtime"]
 
 MOST_TOKENS, MOST_REPEATS = 1 << 24, 100_000
+NOT_MEASURED = "Drafting and target verification are not measured: they need models."
+MAY_DIFFER = "Array operations one by one; a kernel that fuses them, or another language, will differ."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +52,7 @@ class RowOptions(DumpOptions):
             raise InputError("give either --logits PATH or --vocab, not both")
         if self.seed is not None:
             raise InputError("--seed is that of random logits; leave it out with --logits")
-        from resispec_verify.runs.over_dumps import input_kind
+        from resispec_verify.tables.input_kind import input_kind
 
         dump, i = dump_at(self.paths, self.position)
         input_kind(dump, None)
@@ -102,20 +104,11 @@ def runtime(
     if not 1 <= repeats <= MOST_REPEATS:
         raise InputError(f"--repeats must be in 1..{MOST_REPEATS}, got {repeats}")
     target, draft, facts = source.rows()
-    backend, precision = get_backend(arrays.backend), arrays.precision
-    rows = results(
-        time_steps(
-            target, draft, backend=backend, precision=precision, temperature=temperature, repeats=repeats
-        )
-    )
-    facts |= {
-        "vocab": int(target.shape[-1]),
-        "backend": backend.name,
-        "precision": precision,
-        "repeats": repeats,
-        "not_measured": ["drafting", "target verification"],
-    }
-    title = f"V = {facts['vocab']:,}, {backend.name}, {precision}"
+    backend, how = get_backend(arrays.backend), {"precision": arrays.precision, "repeats": repeats}
+    rows = results(time_steps(target, draft, backend=backend, temperature=temperature, **how))
+    facts |= {"vocab": int(target.shape[-1]), "backend": backend.name, **how}
+    facts["not_measured"] = ["drafting", "target verification"]
+    title = f"V = {facts['vocab']:,}, {backend.name}, {arrays.precision}"
     console = output.write(
         json_report("runtime", rows, **facts),
         lambda: [_flat(row) for row in rows],
@@ -123,13 +116,7 @@ def runtime(
     )
     where = f", {printable(facts['path'])} position {facts['position']}" if "path" in facts else ""
     print_records(console, f"one rejection at one position: {title}{where}", [_record(row) for row in rows])
-    print_lines(
-        console,
-        [
-            f"Medians of {repeats}. Drafting and target verification are not measured: they need models.",
-            "Array operations one by one; a kernel that fuses them, or another language, will differ.",
-        ],
-    )
+    print_lines(console, [f"Medians of {repeats}. {NOT_MEASURED}", MAY_DIFFER])
     return 0
 
 

@@ -112,7 +112,7 @@ def load_rule(name: str) -> Rule:
 
 def _execute(path: Path, where: str) -> types.ModuleType:
     from resispec_verify.cli.check_apart import StartedInside
-    from resispec_verify.rules.checked import muted, reason_of
+    from resispec_verify.rules.foreign import muted, reason_of
 
     try:
         if path.exists() and not path.is_file():

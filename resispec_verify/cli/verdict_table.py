@@ -7,7 +7,7 @@ from typing import Any
 
 from resispec_verify.cli.output import print_lines, printable
 from resispec_verify.cli.table import number, print_records
-from resispec_verify.tables.marginals import Row, label
+from resispec_verify.tables.row import Row, label
 from resispec_verify.tables.summary import summarize
 
 __all__ = ["print_verdicts", "remarks"]

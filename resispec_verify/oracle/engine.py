@@ -100,9 +100,14 @@ def planned(plan: Callable[[Law, Law], tuple[Sequence[Law], Sequence[Law]]]) -> 
     plan : callable (target, draft) -> (n laws, n + 1 laws)
         Acceptance of each token in each round, and what is drawn from after 0, ..., n rejections.
     """
-    once = cache(plan)
+
+    @cache
+    def start(p: Law, q: Law) -> _Plan:
+        accept, final = plan(p, q)
+        return _Plan(tuple(accept), tuple(final))
+
     return Transcription(
-        start=lambda p, q: _Plan(*map(tuple, once(p, q))),
+        start=start,
         accept=lambda state, token: state.accept[state.round][token],
         reject=lambda state, token: replace(state, round=state.round + 1),
         final=lambda state: state.final[state.round],

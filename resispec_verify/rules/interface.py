@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from array_api_compat import array_namespace
+
 from resispec_verify.errors import InputError
 from resispec_verify.rules.proposals import Iid, Proposal
 
@@ -38,6 +40,12 @@ class State:
     draft: Any
     round: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def after(self, residual: Any, **extra: Any) -> State:
+        """The state one rejection on, of m alternatives: ``residual (..., m, V)``, the draft kept."""
+        xp = array_namespace(residual)
+        draft = xp.broadcast_to(self.draft[..., None, :], residual.shape)
+        return State(residual, draft, self.round + 1, extra)
 
 
 class Described(ABC):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from resispec_verify.dumps import FlatDump
-from resispec_verify.runs.over_dumps import Table
+from resispec_verify.tables.table import Table
 
 __all__ = ["facts_of", "facts_of_arrays"]
 

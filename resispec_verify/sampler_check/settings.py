@@ -7,8 +7,9 @@ from typing import Any
 
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import real, whole
+from resispec_verify.schema import envelope
 
-__all__ = ["DRAWS", "STYLES", "CheckResult", "CheckSettings"]
+__all__ = ["DRAWS", "STYLES", "CheckResult", "CheckSettings", "check_report"]
 
 STYLES = ("tokens", "candidates", "block")
 PROPOSALS = ("iid", "without-replacement", "top")
@@ -161,3 +162,8 @@ class CheckResult:
             "witness", "stopped", "seed", "seconds", "not_reached", "inputs",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
+
+
+def check_report(sampler: str, style: str, result: CheckResult) -> dict[str, Any]:
+    """The whole report of ``check`` on what is called ``sampler``, JSON-ready."""
+    return envelope("check", [{"sampler": sampler, "style": style, **result.result()}])

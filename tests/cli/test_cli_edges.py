@@ -518,6 +518,7 @@ def test_an_ascii_terminal(dump, tmp_path):
         assert result.status == 0
 
 
+@pytest.mark.slow  # all that kl needs is compiled
 def test_no_folder_for_compiled_kernels(dump, tmp_path):
     """Installed read-only and no home to write to, as in a container: slower, not broken."""
     if os.geteuid() == 0:

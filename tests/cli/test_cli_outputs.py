@@ -69,7 +69,7 @@ def test_a_plot_on_a_full_disk(cli, dump, tmp_path):
 
 
 @full
-def test_a_page_on_a_full_disk_is_not_said_to_be_there(cli, dump):
+def test_a_page_on_a_full_disk_is_not_said_to_be_there(cli, dump, undrawn):
     result = cli("report", "--logits", dump, "--out", FULL)
     said(result, f"cannot write {FULL}: {NO_SPACE}")
     assert result.out == ""
@@ -160,7 +160,7 @@ def test_a_name_that_promises_another_format_is_refused(cli, dump, tmp_path, opt
     [("report", "--out", "page"), ("report", "--out", "page.htm"), ("kl", "--json", "log.txt"),
      ("kl", "--json", "out"), ("kl", "--csv", "rows.dat"), ("kl", "--resume", "run.jsonl")],
 )  # fmt: skip
-def test_a_name_that_promises_nothing_else_is_taken(cli, dump, tmp_path, options):
+def test_a_name_that_promises_nothing_else_is_taken(cli, dump, tmp_path, undrawn, options):
     name, option, file = options
     assert cli(name, "--logits", dump, option, tmp_path / file).status == 0
     assert (tmp_path / file).stat().st_size > 0

@@ -91,7 +91,7 @@ def test_a_run_that_is_ended_again_and_again_ends_with_the_same_bits(cli, slow, 
 def test_a_finished_journal_gives_the_report_again_without_evaluating(cli, dump, tmp_path, monkeypatch):
     run = ["kl", "--logits", dump, "--json", "-", "--resume", tmp_path / "j"]
     first = cli(*run)
-    monkeypatch.setattr("resispec_verify.runs.over_dumps.evaluate", None)
+    monkeypatch.setattr("resispec_verify.tables.table.evaluate", None)
     again = cli(*run)
     assert again.status == 0, again.err
     reports = [first.json, again.json]

@@ -61,8 +61,8 @@ def test_a_file_that_is_not_there(script, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_what_a_gpu_would_print(script, small, tmp_path, capsys):
-    device = EmulatedDevice(build(tmp_path, "-O2"), 4)
+def test_what_a_gpu_would_print(script, small, program, capsys):
+    device = EmulatedDevice(program, 4)
     assert script.main([small, "--tiled", "2"], device) == 0
     text = capsys.readouterr().out
     assert "Device: emulated;" in text

@@ -7,7 +7,7 @@ import json
 import ml_dtypes
 import numpy as np
 import pytest
-from emulator import EmulatedDevice, build
+from emulator import EmulatedDevice
 from fake_cupy import install
 from safetensors.numpy import save_file
 
@@ -18,15 +18,11 @@ from resispec_verify.device import batched_paths, dispatch
 from resispec_verify.dumps.kinds.flat import flat_from_mapping
 from resispec_verify.evidence.enumeration import Budget
 from resispec_verify.rules import ResiSpec, SpecInfer
-from resispec_verify.runs.over_dumps import Reading, evaluate_dump
-from resispec_verify.tables.marginals import Clock, Evaluation
+from resispec_verify.runs.over_dumps import evaluate_dump
+from resispec_verify.tables.marginals import Evaluation
+from resispec_verify.tables.reading import Reading
 
 POSITIONS, VOCAB = 4, 30
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("kernels"), "-O2")
 
 
 @pytest.fixture
@@ -102,9 +98,7 @@ def test_limits(emulated, tmp_path, capsys):
 def evaluated(backend, batch, note=lambda line: None):
     dump = flat_from_mapping("a dump", logits())
     evaluation = Evaluation((ResiSpec(), SpecInfer()), 3, identity=False, budget=Budget())
-    table = evaluate_dump(
-        dump, Reading(batch=batch), evaluation, backend=get_backend(backend), clock=Clock(), note=note
-    )
+    table = evaluate_dump(dump, Reading(batch=batch), evaluation, backend=get_backend(backend), note=note)
     return {row.rule.name: row for row in table.rows}
 
 

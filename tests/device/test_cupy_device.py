@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from emulator import EmulatedDevice, build
+from emulator import EmulatedDevice
 from fake_cupy import install
 
 from resispec_verify.device import CupyDevice
@@ -13,8 +13,8 @@ from resispec_verify.dumps.kinds.flat import flat_from_mapping
 
 
 @pytest.fixture
-def emulated(tmp_path):
-    return EmulatedDevice(build(tmp_path, "-O2"), 4)
+def emulated(program):
+    return EmulatedDevice(program, 4)
 
 
 @pytest.fixture

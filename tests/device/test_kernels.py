@@ -49,11 +49,6 @@ EPS = float(np.finfo(np.float64).eps)
 TRANSCENDENTAL = 8  # units that two exponentials, a libm's and the device's, may differ by
 
 
-@pytest.fixture(scope="session")
-def program(tmp_path_factory):
-    return build(tmp_path_factory.mktemp("kernels"), "-O2", "-Wall", "-Wextra", "-Werror")
-
-
 def made(request):
     """The device that a fixture's parameter names."""
     if request.param == "cupy":

@@ -7,7 +7,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from emulator import EmulatedDevice, build
+from emulator import EmulatedDevice
 
 from resispec_verify.device.replay_dump import replay_dump
 from resispec_verify.distributions import Sampling
@@ -24,8 +24,8 @@ EVERYTHING = Budget(gap=0.0, most_paths=np.inf, until_decided=False)
 
 
 @pytest.fixture(scope="module")
-def device(tmp_path_factory):
-    return EmulatedDevice(build(tmp_path_factory.mktemp("kernels"), "-O2"), 1)
+def device(program):
+    return EmulatedDevice(program, 1)
 
 
 def check(dump, device, rule, candidates, temperature=1.0, **options):

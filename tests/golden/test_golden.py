@@ -9,8 +9,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cases import CASES, SLOW
 from golden import differences, outputs
 
+NAMES = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in sorted(CASES)]
 
-@pytest.mark.parametrize("name", sorted(CASES.keys() - SLOW))
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_outputs_are_kept(name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert differences(name, outputs(CASES[name])) == []

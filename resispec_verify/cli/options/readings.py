@@ -10,7 +10,7 @@ from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
     from resispec_verify.distributions import Sampling
-    from resispec_verify.runs.over_dumps import Reading
+    from resispec_verify.tables.reading import Reading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +163,7 @@ def make_reading(
     precision: str = "float64",
 ) -> "Reading":
     """How rows become pairs, from the values of options; raises on the first that is out of range."""
-    from resispec_verify.runs.over_dumps import Reading
+    from resispec_verify.tables.reading import Reading
 
     if batch is not None and batch < 1:
         raise InputError(f"--batch must be at least 1, got {batch}")

@@ -60,7 +60,7 @@ def length(
 
 def _records(row: TreeRow) -> list[dict[str, Any]]:
     """Lines of the CSV, one a prefix."""
-    from resispec_verify.tables.marginals import label
+    from resispec_verify.tables.row import label
 
     shared = {
         "rule": label(row.rule),

@@ -87,7 +87,8 @@ def evaluated(
 ) -> tuple[list[TreeRow], list[str]]:
     """The rows of all tree dumps, and what could not be read; without trees, of the recorded ones."""
     from resispec_verify.dumps import open_tree
-    from resispec_verify.tables.trees import add_trees, how_drawn, merge, recorded_tree
+    from resispec_verify.tables.tree_sampling import how_drawn
+    from resispec_verify.tables.trees import add_trees, merge, recorded_tree
 
     asked = options.given()
 

@@ -100,9 +100,7 @@ class CSD(Rule):
         for x, y in self._pairs(rest.shape[-1]):
             there = one_hot(xp.asarray(y, device=rest.device), rest.shape[-1], dtype=rest.dtype)
             here = here + xp.astype(tokens == x, rest.dtype)[..., None] * there
-        residual = normalize(xp.where(passed & (here > 0), 0.0, rest), rest)
-        draft = xp.broadcast_to(state.draft[..., None, :], residual.shape)
-        return State(residual, draft, state.round + 1)
+        return state.after(normalize(xp.where(passed & (here > 0), 0.0, rest), rest))
 
     def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
         """The standard residual is divided by its sum."""

@@ -119,8 +119,7 @@ class EASD(Rule):
         xp = array_namespace(state.residual)
         p, q = state.residual[..., None, :], state.draft[..., None, :]
         struck = at(xp.astype(state.extra["struck"], p.dtype), tokens)[..., None] > 0
-        residual = xp.where(struck, p, standard_residual(p, q))
-        return State(residual, xp.broadcast_to(q, residual.shape), state.round + 1)
+        return state.after(xp.where(struck, p, standard_residual(p, q)))
 
     def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
         """The standard residual is divided by its sum; after the gate nothing is."""

@@ -70,15 +70,13 @@ class ShapedRule(Rule):
         It is taken from r, which keeps its digits where the budget is small and ``R - k`` cancels.
         """
         xp = array_namespace(state.residual)
-        R, q = state.residual[..., None, :], state.draft[..., None, :]
+        R = state.residual[..., None, :]
         parts = self._proxy(state.residual, state.draft, tokens)
         r = strike_out(parts.r, tokens)
         kept = xp.sum(r, axis=-1, keepdims=True)
         # Where x0 takes less than it could hold, an error of the budget is shared with it (`last_round`).
         full = xp.take_along_axis(parts.r >= R, tokens[..., None], axis=-1)
-        extra = {"kept": kept, "budget": xp.where(full, kept, parts.Z[..., None])}
-        shaped = normalize(r, R)
-        return State(shaped, xp.broadcast_to(q, shaped.shape), state.round + 1, extra)
+        return state.after(normalize(r, R), kept=kept, budget=xp.where(full, kept, parts.Z[..., None]))
 
     def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
         """What is left off ``x0`` is divided by its sum; in fair draws it errs by as little as ``q(x0)``."""

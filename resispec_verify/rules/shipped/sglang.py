@@ -80,12 +80,7 @@ class SGLang(Rule):
         here = one_hot(tokens, R.shape[-1], dtype=R.dtype)
         residual = normalize(xp.where(here > 0, 0.0, R), R)
         tried = tried + xp.sum(here * p, axis=-1, keepdims=True)
-        return State(
-            residual,
-            xp.broadcast_to(state.draft[..., None, :], residual.shape),
-            state.round + 1,
-            {"target": xp.broadcast_to(p, residual.shape), "tried": tried},
-        )
+        return state.after(residual, target=xp.broadcast_to(p, residual.shape), tried=tried)
 
     def options(self) -> dict[str, str]:
         """The two thresholds."""

@@ -58,8 +58,7 @@ class SpecInferSkipDuplicates(Rule):
         here = one_hot(tokens, R.shape[-1], dtype=R.dtype)
         duplicate = xp.sum(here * seen, axis=-1, keepdims=True) > 0
         residual = xp.where(duplicate, R, standard_residual(R, q))
-        seen = xp.where(here > 0, here, seen)
-        return State(residual, xp.broadcast_to(q, residual.shape), state.round + 1, {"seen": seen})
+        return state.after(residual, seen=xp.where(here > 0, here, seen))
 
     def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
         """The residual is divided by its sum."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +13,7 @@ from resispec_verify.dumps.checks.looks import log_probabilities, probabilities
 from resispec_verify.dumps.rows import rows_of, widened
 from resispec_verify.errors import InputError
 
-if TYPE_CHECKING:
-    from resispec_verify.runs.over_dumps import Reading
-
-__all__ = ["input_kind", "kind_of_rows", "refuse_applied", "resolved"]
+__all__ = ["input_kind", "kind_of_rows", "refuse_applied"]
 
 
 def input_kind(dump: FlatDump, kind: str | None) -> str:
@@ -46,21 +42,6 @@ def kind_of_rows(path: str, parts: Iterable[FlatDump], kind: str | None) -> str:
     return "logits"
 
 
-def resolved(dump: FlatDump, reading: Reading) -> Reading:
-    """The reading with the kind of rows, once it is certain that no temperature or filter is applied twice.
-
-    Raises
-    ------
-    InputError
-        As `input_kind`; or rows that are probabilities or their logarithms, and a temperature or filter that
-        they may have already: logits do not sum to 1 by chance.
-    """
-    kind = input_kind(dump, reading.kind)
-    stated = dump.sampling if isinstance(dump.sampling, tuple) else (dump.sampling or {},)
-    refuse_applied([dump], reading.kind, reading.samplings, stated)
-    return replace(reading, kind=kind)
-
-
 def refuse_applied(
     parts: Iterable[FlatDump],
     kind: str | None,
@@ -74,7 +55,7 @@ def refuse_applied(
     Raises
     ------
     InputError
-        See `resolved`.
+        See `reading.resolved`.
     """
     dump = next(iter(parts))
     applied = _to_apply(dump, kind, asked, stated)
