@@ -43,8 +43,7 @@ class PositionOptions(InputOption, TemperatureOption, HandOptions, DumpOptions):
     def one_pair(self) -> OnePair:
         """The pair at the position, or by hand."""
         from resispec_verify.backends import get_backend
-        from resispec_verify.runs.over_dumps import pairs_of
-        from resispec_verify.tables.marginals import Clock
+        from resispec_verify.tables.reading import Clock, pairs_of
 
         if self.by_hand:
             given = self.pair()
