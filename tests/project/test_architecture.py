@@ -1,6 +1,7 @@
 """The map of docs/architecture.md, held against the imports: data flows one way."""
 
 import ast
+import re
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "resispec_verify"
@@ -89,6 +90,16 @@ def offences(may_import: dict[str, set[str]]) -> list[str]:
 
 def test_every_import_follows_the_map():
     assert offences(MAY_IMPORT) == []
+
+
+def test_the_page_names_every_room():
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rooms = {room(path) for path in PACKAGE.rglob("*.py")} - {"__init__", "__main__"}
+    assert rooms == MAY_IMPORT.keys() - {"__init__", "__main__"}
+    assert [name for name in sorted(rooms) if not re.search(rf"`{name}(/|\.py)`", page)] == []
+    folders = {path.name for path in PACKAGE.parent.joinpath("tests").iterdir() if path.is_dir()}
+    inside = {name for name in rooms if (PACKAGE / name).is_dir()} - {"adapters", "decoding"}
+    assert inside <= folders
 
 
 def test_a_map_with_a_line_less_is_noticed():
