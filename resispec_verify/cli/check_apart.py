@@ -86,10 +86,12 @@ def run_apart(job: SamplerJob) -> CheckResult:
 def _started(job: SamplerJob) -> subprocess.Popen[bytes]:
     """The child, with its job on the way."""
     where = [str(path) for path in sys.path]
+    # The interpreter's options that a child of it should have too, warnings among them.
+    flags = getattr(subprocess, "_args_from_interpreter_flags", list)()
     code = f"import sys; sys.path[:] = {where!r}; from resispec_verify.cli.check_child import run; run()"
     try:
         process = subprocess.Popen(
-            [sys.executable or "python", *_flags(), "-c", code],
+            [sys.executable or "python", *flags, "-c", code],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             # So that all that is started there can be ended together, and no terminal interrupts it.
@@ -102,11 +104,6 @@ def _started(job: SamplerJob) -> subprocess.Popen[bytes]:
     with contextlib.suppress(BrokenPipeError), process.stdin as stdin:  # how it ended is told otherwise
         pickle.dump(job, stdin)
     return process
-
-
-def _flags() -> list[str]:
-    """The interpreter's options that a child of it should have too, warnings among them."""
-    return getattr(subprocess, "_args_from_interpreter_flags", list)()
 
 
 def _read(pipe: Any, answers: queue.Queue[tuple[str, Any]]) -> None:

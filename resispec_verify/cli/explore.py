@@ -121,10 +121,7 @@ def explore(
         refuse_without("--random", random)
     if curve.check:
         return _check(source, curve, output)
-    if random.random is not None:
-        pair = random.pair(random.random)
-    else:
-        pair = source.given() if source.by_hand else source.of_dump()
+    pair = source.one_pair() if random.random is None else random.pair(random.random)
     if not 2 <= curve.candidates <= MOST_CANDIDATES:
         raise InputError(
             "--candidates must be at least 2 for a next candidate to exist, and at most "

@@ -40,27 +40,22 @@ class PositionOptions(InputOption, TemperatureOption, HandOptions, DumpOptions):
 
     position: Count | None = None
 
-    def of_dump(self) -> OnePair:
-        """The pair at the position."""
+    def one_pair(self) -> OnePair:
+        """The pair at the position, or by hand."""
         from resispec_verify.backends import get_backend
         from resispec_verify.tables.reading import Clock, pairs_of
 
+        if self.by_hand:
+            given = self.pair()
+            return OnePair(given.target, given.draft, {"position": 0}, "the given pair")
         reading = self.reading(self.input)
         dump, i = dump_at(self.paths, self.position)
         here = replace(reading, start=i, stop=i + 1)
         members = next(iter(pairs_of(dump, here, backend=get_backend("numpy"), clock=Clock())))
-        t = members.sampling.temperature
-        return OnePair(
-            members.pair.target[0],
-            members.pair.draft[0],
-            {"path": str(self.paths[0]), "position": i, "temperature": t},
-            f"{self.paths[0].name}, position {i}, T = {t:g}, V = {dump.vocab:,}",
-        )
-
-    def given(self) -> OnePair:
-        """The pair by hand."""
-        pair = self.pair()
-        return OnePair(pair.target, pair.draft, {"position": 0}, "the given pair")
+        t, path = members.sampling.temperature, self.paths[0]
+        facts = {"path": str(path), "position": i, "temperature": t}
+        title = f"{path.name}, position {i}, T = {t:g}, V = {dump.vocab:,}"
+        return OnePair(members.pair.target[0], members.pair.draft[0], facts, title)
 
 
 def dump_at(paths: list[Path], position: int | None) -> tuple[FlatDump, int]:

@@ -17,14 +17,14 @@ from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
     from resispec_verify.backends import Backend
-    from resispec_verify.cli.options import SourceOptions
+    from resispec_verify.cli.options import OpeningOptions, SourceOptions
     from resispec_verify.dumps import FlatDump
     from resispec_verify.tables.marginals import Evaluation
     from resispec_verify.tables.reading import PairBatch, Reading
 
 __all__ = [
-    "check_tokens", "collected", "compile_kernels", "finish", "over_dumps", "over_pairs", "pairs_by_hand",
-    "pool_into", "rows_of_pairs", "say",
+    "check_tokens", "collected", "compile_kernels", "finish", "opened", "over_dumps", "over_pairs",
+    "pairs_by_hand", "pool_into", "rows_of_pairs", "say",
 ]  # fmt: skip
 
 _Item = TypeVar("_Item")
@@ -57,6 +57,19 @@ def over_dumps(
     return collected(paths, once)
 
 
+def opened(
+    paths: Sequence[Path], opening: OpeningOptions, evaluation: Evaluation, open_one: Callable[..., FlatDump]
+) -> tuple[list[FlatDump], list[str]]:
+    """The dumps of these paths, of which each has enough tokens, and one line for each that is not used."""
+
+    def checked(path: Path) -> FlatDump:
+        dump = open_one(path, pad_vocab=opening.pad_vocab, shards=opening.shards)
+        check_tokens(evaluation, dump.vocab, str(path))
+        return dump
+
+    return over_dumps(paths, checked)
+
+
 def over_pairs(
     source: SourceOptions,
     reading: Reading,
@@ -86,20 +99,13 @@ def over_pairs(
         compile_kernels(evaluation)
         add(rows, batch)
         return list(rows.values()), []
-    ready: list[Path] = []
-
-    def rows_of(path: Path) -> dict[Any, Any]:
-        dump = open_dump(path, pad_vocab=source.pad_vocab, shards=source.shards)
-        check_tokens(evaluation, dump.vocab, str(path))
-        if not ready:
-            compile_kernels(evaluation)
-        ready.append(path)
-        return rows_of_pairs(dump, reading, add, backend)
-
-    found, failures = over_dumps(source.paths, rows_of)
+    dumps, failures = opened(source.paths, source, evaluation, open_dump)
+    if dumps:
+        compile_kernels(evaluation)
+    found, unused = collected(dumps, lambda dump: rows_of_pairs(dump, reading, add, backend))
     for fresh in found:
         pool_into(rows, fresh)
-    return list(rows.values()), failures
+    return list(rows.values()), failures + unused
 
 
 def rows_of_pairs(

@@ -81,7 +81,7 @@ def picture(
     rules = look.rules()
     if source.by_hand:
         refuse_by_hand(position=source.position, temperature=source.temperature, input=source.input)
-    pair = source.given() if source.by_hand else source.of_dump()
+    pair = source.one_pair()
     found = look_at(pair.target, pair.draft, rules, look.candidates, look.rejected)
     names = None if tokenizer is None else token_texts(tokenizer, found.tokens(shown).tolist())
     records = found.records(shown, names)

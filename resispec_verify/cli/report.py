@@ -16,12 +16,13 @@ from resispec_verify.cli.options import (
     WorkOptions,
 )
 from resispec_verify.cli.output import check_writable, files_read, progress, stdout_is, write_text
-from resispec_verify.cli.over_dumps import check_tokens, compile_kernels, finish, over_dumps, rows_of_pairs
+from resispec_verify.cli.over_dumps import collected, compile_kernels, finish, opened, rows_of_pairs
 from resispec_verify.cli.parameters import DumpFile, File, Number
 from resispec_verify.cli.report_contents import Found, report_page, sequential
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
+    from resispec_verify.dumps import FlatDump
     from resispec_verify.evidence.enumeration import Budget
     from resispec_verify.tables.drift_summary import DriftRow
     from resispec_verify.tables.marginals import Evaluation
@@ -64,6 +65,7 @@ def report(
     tokenizer
         A tokenizer.json, for the text of the tokens.
     """
+    from resispec_verify.dumps import open_dump
     from resispec_verify.evidence.enumeration import Budget
     from resispec_verify.tables.drift import MOST_CANDIDATES
     from resispec_verify.tables.marginals import Evaluation
@@ -86,15 +88,10 @@ def report(
         token_texts(tokenizer, [])  # a bad file is told before the work, not after
     visits = Budget(1e-3 if work.gap is None else work.gap, 1e6, work.max_states, until_decided=False)
     found = Found(how)
-    ready: list[Path] = []
-
-    def add(path: Path) -> None:
-        if not ready:
-            compile_kernels(evaluation)
-        ready.append(path)
-        _add(found, path, opening, evaluation, visits)
-
-    _, failures = over_dumps(dumps.paths, add)
+    opened_dumps, failures = opened(dumps.paths, opening, evaluation, open_dump)
+    if opened_dumps:
+        compile_kernels(evaluation)
+    failures += collected(opened_dumps, lambda dump: _add(found, dump, evaluation, visits))[1]
     if found.dumps:
         command = _command(dumps, opening, rules, reading, work, out=out, tokenizer=tokenizer)
         page = report_page(found, chosen, rules.candidates, tokenizer, command)
@@ -103,16 +100,13 @@ def report(
     return finish(failures)
 
 
-def _add(found: Found, path: Path, opening: OpeningOptions, evaluation: Evaluation, visits: Budget) -> None:
+def _add(found: Found, dump: FlatDump, evaluation: Evaluation, visits: Budget) -> None:
     """Evaluate one dump; nothing is kept of one that fails."""
     from resispec_verify.backends import get_backend
-    from resispec_verify.dumps import open_dump
     from resispec_verify.runs.over_dumps import evaluate_dump
     from resispec_verify.tables.drift import add_drift
     from resispec_verify.tables.reading import position_range
 
-    dump = open_dump(path, pad_vocab=opening.pad_vocab, shards=opening.shards)
-    check_tokens(evaluation, dump.vocab, str(path))
     first, last = position_range(dump, found.reading)
     backend = get_backend("numpy")
     with progress(dump.path, last - first) as advance:
@@ -125,7 +119,7 @@ def _add(found: Found, path: Path, opening: OpeningOptions, evaluation: Evaluati
     def add(rows: dict[Any, DriftRow], batch: PairBatch) -> None:
         add_drift(rows, rules, batch, evaluation.candidates, budget=visits)
 
-    found.add(path, dump, table, rows_of_pairs(dump, found.reading, add, backend) if rules else {})
+    found.add(dump, table, rows_of_pairs(dump, found.reading, add, backend) if rules else {})
 
 
 def _command(*groups: Options, **options: Path | None) -> str:

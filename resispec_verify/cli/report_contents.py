@@ -35,17 +35,17 @@ class Found:
     facts: list[dict[str, Any]] = field(default_factory=list)
     positions: int = 0
 
-    def add(self, path: Path, dump: FlatDump, table: Table, drift: dict[Any, DriftRow]) -> None:
+    def add(self, dump: FlatDump, table: Table, drift: dict[Any, DriftRow]) -> None:
         """Add what one dump gave."""
         from resispec_verify.cli.over_dumps import pool_into
         from resispec_verify.dumps.fingerprint import fingerprint
         from resispec_verify.tables.reading import position_range
 
         first, last = position_range(dump, self.reading)
-        size, digest = fingerprint(path, whole=True)
+        size, digest = fingerprint(dump.path, whole=True)
         self.facts.append(
             {
-                "file": str(path),
+                "file": str(dump.path),
                 "positions": f"{first}:{last} of {dump.positions}",
                 "vocabulary": dump.vocab,
                 "stored as": dump.dtype,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from resispec_verify.cli import interrupts
 from resispec_verify.cli.options import OpeningOptions
 from resispec_verify.cli.output import not_written, progress
-from resispec_verify.cli.over_dumps import check_tokens, collected, compile_kernels, over_dumps, say
+from resispec_verify.cli.over_dumps import collected, compile_kernels, opened, say
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ class ResumableRun:
 
         if self.resume is not None and str(self.resume) == "-":
             raise InputError("--resume needs a file: a journal cannot go to standard output")
-        opened, failures = over_dumps(paths, self._opened)
-        if not opened:
+        dumps, failures = opened(paths, self.opening, self.evaluation, self._open)
+        if not dumps:
             return [], facts_of([], []), failures
         with ExitStack() as stack:
             client = journal = None
@@ -83,21 +83,19 @@ class ResumableRun:
             if self.resume is not None:
                 from resispec_verify.runs.journal import Journal
 
-                journal = stack.enter_context(Journal(self.resume, self._header(opened)))
+                journal = stack.enter_context(Journal(self.resume, self._header(dumps)))
             compile_kernels(self.evaluation)
             used, unused = collected(
-                enumerate(opened), lambda one: self._evaluated(one[0], one[1], journal, client)
+                enumerate(dumps), lambda one: self._evaluated(one[0], one[1], journal, client)
             )
         tables = [table for _, table in used]
         return tables, facts_of([dump for dump, _ in used], tables), failures + unused
 
-    def _opened(self, path: Path) -> FlatDump:
+    def _open(self, path: Path, **options: Any) -> FlatDump:
         from resispec_verify.dumps import open_dump
 
         with self.clock("load"):
-            dump = open_dump(path, pad_vocab=self.opening.pad_vocab, shards=self.opening.shards)
-        check_tokens(self.evaluation, dump.vocab, str(path))
-        return dump
+            return open_dump(path, **options)
 
     def _evaluated(
         self, number: int, dump: FlatDump, journal: Journal | None, client: Any

@@ -173,7 +173,6 @@ def test_the_nearest_name_is_suggested(cli, dump):
 def test_usage(cli, dump):
     assert_refused(cli("kl"), "--logits", "--target", "--draft")
     assert_refused(cli("kl", "--logits", dump, *HAND[1:]), "--logits", "--target")
-    assert_refused(cli("kl", dump), dump)
     assert_refused(cli("inspect"))
     assert_refused(cli("rules", "resispec"), "resispec")
     assert_refused(cli("kl", "--logits", dump, "--candidates"), "--candidates")
