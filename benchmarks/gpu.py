@@ -31,7 +31,8 @@ from resispec_verify.errors import InputError
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.marginal import rounding_bound, summation_error
 from resispec_verify.kernels.elementwise.ratio_order import ratio_order
-from resispec_verify.kernels.paths.shaped import PathSum, shaped_marginal
+from resispec_verify.kernels.paths.path_sum import PathSum
+from resispec_verify.kernels.paths.shaped import shaped_marginal
 from resispec_verify.rules import SpecInfer
 
 EPS = float(np.finfo(np.float64).eps)
@@ -67,12 +68,11 @@ def on_numpy() -> Engine:
         found = operational_marginals(SpecInfer(), p, q, n)
         return found.placed, found.acceptance
 
-    def shaped(p: np.ndarray, q: np.ndarray, n: int, *, gap: float, most_paths: float) -> gpu.PathSums:
+    def shaped(p: np.ndarray, q: np.ndarray, n: int, *, gap: float, most_paths: float) -> PathSum:
         del most_paths
         found = on_cpu(p, q, n, gap)
-        return gpu.PathSums(
-            *(np.stack([getattr(one, name) for one in found]) for name in gpu.PathSums._fields)
-        )
+        names = ("mass", "acceptance", "unexpanded", "paths")
+        return PathSum(*(np.stack([getattr(one, name) for one in found]) for name in names))
 
     return Engine("not a GPU", None, softmax, specinfer, shaped)
 

@@ -32,8 +32,9 @@ from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import open_dump
 from resispec_verify.record.pt_file import PtFile
 from resispec_verify.rules import SpecInfer
-from resispec_verify.runs.over_dumps import Reading, evaluate_dump
-from resispec_verify.tables.marginals import Clock, Evaluation
+from resispec_verify.runs.over_dumps import evaluate_dump
+from resispec_verify.tables.marginals import Evaluation
+from resispec_verify.tables.reading import Reading
 
 SLICE = 32
 BATCH = 4
@@ -66,7 +67,7 @@ def times(path: Path) -> dict[str, float]:
 
     def kl(first: int, last: int) -> None:
         reading = Reading(start=first, stop=last, batch=BATCH)
-        evaluate_dump(dump, reading, evaluation, backend=backend, clock=Clock())
+        evaluate_dump(dump, reading, evaluation, backend=backend)
 
     kl(0, 1)  # compile
     ratios, seconds = [], {"read_and_softmax": 0.0, "kl": 0.0}

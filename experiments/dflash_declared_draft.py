@@ -19,13 +19,11 @@ from pathlib import Path
 import numpy as np
 
 from resispec_verify.backends import get_backend
-from resispec_verify.cli.kl_settings import make_reading
 from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import open_dump
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.rules import make_rule
-from resispec_verify.runs.over_dumps import pairs_of
-from resispec_verify.tables.marginals import Clock
+from resispec_verify.tables.reading import Clock, Reading, pairs_of
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "smollm2-skip6-N8-fp16.pt"
 
@@ -60,7 +58,7 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=1.0)
     chosen = parser.parse_args()
     request = Sampling(temperature=chosen.temperature, top_k=chosen.top_k)
-    plain = make_reading([1.0], (None, None, None), (None, None, None), None, "float64", None, None)
+    plain = Reading((Sampling(),))
     for path in chosen.dumps:
         batches = pairs_of(open_dump(path), plain, backend=get_backend("numpy"), clock=Clock())
         found = [of_laws(np.asarray(b.pair.target), np.asarray(b.pair.draft), request) for b in batches]

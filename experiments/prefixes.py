@@ -26,7 +26,8 @@ from resispec_verify.dumps.kinds.tree import TreeDump, tree_from_mapping
 from resispec_verify.evidence.enumeration import operational_marginals
 from resispec_verify.record.loops import draw
 from resispec_verify.rules import Iid, SpecInfer, make_rule
-from resispec_verify.tables.trees import Drawn, add_trees
+from resispec_verify.tables.tree_sampling import TreeSampling
+from resispec_verify.tables.trees import add_trees
 from resispec_verify.topology import Topology
 
 RULES = ("specinfer", "resispec", "optimal-sequential", "optimal-joint")
@@ -136,7 +137,9 @@ def evaluate(dump: TreeDump, rules: dict[str, list[str]], sampling: Sampling) ->
     for chosen in {tuple(names) for names in rules.values()}:  # trees with the same rules share their laws
         trees = [Topology.parse(name) for name, names in rules.items() if tuple(names) == chosen]
         rows: dict[Any, Any] = {}
-        add_trees(rows, [make_rule(name) for name in chosen], dump, Drawn(Iid().name, (sampling,)), trees)
+        add_trees(
+            rows, [make_rule(name) for name in chosen], dump, TreeSampling(Iid().name, (sampling,)), trees
+        )
         for row in rows.values():
             entry = found[str(row.topology)]
             entry[row.rule.name] = [round(x, 5) for x in row.reached[0][1:]]

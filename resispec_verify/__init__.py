@@ -6,44 +6,119 @@ Names are imported on first use, so that ``import resispec_verify`` costs nothin
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING
+
+from resispec_verify import moved
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "Budget": "evidence.enumeration",
-    "InputError": "errors",
-    "Marginals": "evidence.marginal",
-    "OptimalSequential": "rules",
-    "Pair": "distributions",
-    "Recorder": "record",
-    "ResiSpec": "rules",
-    "Rule": "rules",
-    "Sampling": "distributions",
-    "SpecInfer": "rules",
-    "Speculative": "rules",
-    "State": "rules",
-    "Verdict": "verdict",
-    "get_proxy": "evidence",
-    "make_rule": "rules",
-    "open_dump": "dumps",
-    "open_rounds": "dumps",
-    "open_target": "dumps",
-    "open_tree": "dumps",
-    "operational_marginals": "evidence",
-    "pair_from_logits": "distributions",
-    "pair_from_probabilities": "distributions",
-    "path_identity": "evidence",
-    "transport_limit": "evidence",
-}
+if TYPE_CHECKING:
+    from resispec_verify.api import CheckReport as CheckReport
+    from resispec_verify.api import LimitsReport as LimitsReport
+    from resispec_verify.api import ReplayReport as ReplayReport
+    from resispec_verify.api import Report as Report
+    from resispec_verify.api import VerifyReport as VerifyReport
+    from resispec_verify.api import check as check
+    from resispec_verify.api import limits as limits
+    from resispec_verify.api import replay as replay
+    from resispec_verify.api import verify as verify
+    from resispec_verify.arrays import Array as Array
+    from resispec_verify.arrays import ArrayLike as ArrayLike
+    from resispec_verify.distributions import Pair as Pair
+    from resispec_verify.distributions import Sampling as Sampling
+    from resispec_verify.distributions import pair_from_logits as pair_from_logits
+    from resispec_verify.distributions import pair_from_probabilities as pair_from_probabilities
+    from resispec_verify.dumps import open_dump as open_dump
+    from resispec_verify.dumps import open_rounds as open_rounds
+    from resispec_verify.dumps import open_target as open_target
+    from resispec_verify.dumps import open_tree as open_tree
+    from resispec_verify.errors import InputError as InputError
+    from resispec_verify.evidence import Marginals as Marginals
+    from resispec_verify.evidence import get_proxy as get_proxy
+    from resispec_verify.evidence import operational_marginals as operational_marginals
+    from resispec_verify.evidence import path_identity as path_identity
+    from resispec_verify.evidence import transport_limit as transport_limit
+    from resispec_verify.evidence.expansion import Budget as Budget
+    from resispec_verify.record import Recorder as Recorder
+    from resispec_verify.rules import OptimalSequential as OptimalSequential
+    from resispec_verify.rules import ResiSpec as ResiSpec
+    from resispec_verify.rules import Rule as Rule
+    from resispec_verify.rules import SpecInfer as SpecInfer
+    from resispec_verify.rules import Speculative as Speculative
+    from resispec_verify.rules import State as State
+    from resispec_verify.rules import make_rule as make_rule
+    from resispec_verify.verdict import Verdict as Verdict
 
-__all__ = ["__version__", *_HOME]
+# The same for the interpreter: where each name comes from.
+_NAMES = {
+    "api": (
+        "CheckReport", "LimitsReport", "ReplayReport", "Report", "VerifyReport", "check", "limits", "replay",
+        "verify",
+    ),
+    "arrays": ("Array", "ArrayLike"),
+    "distributions": ("Pair", "Sampling", "pair_from_logits", "pair_from_probabilities"),
+    "dumps": ("open_dump", "open_rounds", "open_target", "open_tree"),
+    "errors": ("InputError",),
+    "evidence.expansion": ("Budget",),
+    "evidence": (
+        "Marginals", "get_proxy", "operational_marginals", "path_identity", "transport_limit",
+    ),
+    "record": ("Recorder",),
+    "rules": (
+        "OptimalSequential", "ResiSpec", "Rule", "SpecInfer", "Speculative", "State", "make_rule",
+    ),
+    "verdict": ("Verdict",),
+}  # fmt: skip
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = [
+    "Array",
+    "ArrayLike",
+    "Budget",
+    "CheckReport",
+    "InputError",
+    "LimitsReport",
+    "Marginals",
+    "OptimalSequential",
+    "Pair",
+    "Recorder",
+    "ReplayReport",
+    "Report",
+    "ResiSpec",
+    "Rule",
+    "Sampling",
+    "SpecInfer",
+    "Speculative",
+    "State",
+    "Verdict",
+    "VerifyReport",
+    "__version__",
+    "check",
+    "get_proxy",
+    "limits",
+    "make_rule",
+    "open_dump",
+    "open_rounds",
+    "open_target",
+    "open_tree",
+    "operational_marginals",
+    "pair_from_logits",
+    "pair_from_probabilities",
+    "path_identity",
+    "replay",
+    "transport_limit",
+    "verify",
+]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+moved.install()
 
 
 def __dir__() -> list[str]:

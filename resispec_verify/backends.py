@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from array_api_compat import device, is_cupy_array, is_numpy_array, is_torch_array
 
 from resispec_verify.errors import InputError
 
-__all__ = ["BACKENDS", "Backend", "add_at", "get_backend", "on_cpu", "to_numpy"]
+__all__ = ["BACKENDS", "Backend", "BackendName", "add_at", "get_backend", "on_cpu", "to_numpy"]
 
-BACKENDS = ("auto", "numpy", "torch", "cupy")
+#: What `get_backend` takes.
+BackendName = Literal["auto", "numpy", "torch", "cupy"]
+BACKENDS: tuple[str, ...] = get_args(BackendName)
 
 
 @dataclass(frozen=True)

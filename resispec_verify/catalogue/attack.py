@@ -281,7 +281,7 @@ def attack(
         A rule without an oracle, or a number out of range.
     """
     _check(name, vocab, candidates, seconds)
-    options = dict(CATALOGUE[name].options if options is None else options)
+    options = dict(CATALOGUE[name].measured_with if options is None else options)
     started = time.perf_counter()
     search = Search(name, options, vocab)
     nowhere = (Fraction(1),)

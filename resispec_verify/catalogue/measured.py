@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-import resispec_verify.rules as registry
 from resispec_verify.oracle import (
     MARGINALS,
     PATH_RULES,
@@ -19,8 +18,10 @@ from resispec_verify.oracle import (
     sequence_law,
     total_variation,
 )
+from resispec_verify.rules.interface import Described, Rule
+from resispec_verify.rules.registry import SHIPPED
 
-__all__ = ["CATALOGUE", "CHAINS", "FAMILY", "About", "Case", "Law", "measure", "rules_table"]
+__all__ = ["CATALOGUE", "CHAINS", "FAMILY", "Case", "Law", "measure", "rules_table"]
 
 Law = tuple[Fraction, ...]
 
@@ -49,73 +50,8 @@ CANDIDATES = (1, 2, 3)
 CHAINS = {"memoryless": memoryless, "rotating": rotating}
 
 
-@dataclass(frozen=True)
-class About:
-    """What is said of a rule, and the parameters it is measured with.
-
-    Attributes
-    ----------
-    source : str
-        Where it comes from, for rules that the registry does not have.
-    claims_exact : bool
-        What its authors claim, for the same.
-    options : mapping
-        Parameters to measure with, where the rule has no defaults.
-    breaking : mapping or None
-        Parameters that make a rule inexact which is exact with the others.
-    condition : str or None
-        When the rule is exact, if its parameters decide.
-    unmeasured : str
-        Why there is no measurement, if there is none.
-    """
-
-    source: str = ""
-    claims_exact: bool = True
-    options: Mapping[str, Any] = field(default_factory=dict)
-    breaking: Mapping[str, Any] | None = None
-    condition: str | None = None
-    unmeasured: str = ""
-
-
-_HALF = Fraction(1, 2)
-_GATE = {"target_entropy": 1.0, "draft_entropy": 1.0, "top_n": 2, "overlap": _HALF}
-
-#: Every rule that is known, in the order of the documentation.
-CATALOGUE: dict[str, About] = {
-    "speculative": About(),
-    "specinfer": About(),
-    "specinfer-skip-duplicates": About(),
-    "sequoia": About(),
-    "eagle": About(),
-    "token-match": About(),
-    "k-seq": About(),
-    "spechub": About(),
-    "spechub-force": About(),
-    "sglang": About(
-        breaking={"threshold_single": _HALF, "threshold_acc": _HALF},
-        condition="threshold_single = threshold_acc = 1, the defaults",
-    ),
-    "medusa": About("Medusa (Cai et al. 2024), typical acceptance", claims_exact=False),
-    "llama-cpp": About(),
-    "block": About("Block verification (Sun et al. 2024), Algorithm 2"),
-    "resispec": About(),
-    "optimal-sequential": About("Optimal sequential verification (this project)"),
-    "optimal-joint": About(),
-    "optimal-siblings": About(options={"values": (3, 2, 1)}),
-    "optimal-without-replacement": About(),
-    "csd": About(
-        "CSD (arXiv 2604.13634)", claims_exact=False, unmeasured="the formula of its gate is in no source"
-    ),
-    "easd": About(
-        "EASD (arXiv 2512.23765)",
-        claims_exact=False,
-        options={"rejects": "position", **_GATE},
-        breaking={"rejects": "overlap", **_GATE},
-        condition="its gate looks at the two laws and not at the candidate",
-    ),
-    "sequoia+resispec": About(),
-    "eagle+resispec": About(),
-}
+#: Every rule that is known.
+CATALOGUE: dict[str, type[Described]] = {rule.name: rule for rule in SHIPPED}
 
 
 @dataclass(frozen=True)
@@ -153,18 +89,7 @@ def measure(name: str, case: Case, **options: Any) -> tuple[Fraction, Law]:
 
 def rules_table() -> list[dict[str, Any]]:
     """One dictionary a rule; see the JSON of ``rules``. Rules without an oracle are not skipped."""
-    known = _registry()
-    return [
-        _row(name, CATALOGUE.get(name, About()), known.get(name))
-        for name in [*CATALOGUE, *(name for name in known if name not in CATALOGUE)]
-    ]
-
-
-def _registry() -> dict[str, Any]:
-    known: dict[str, Any] = {}
-    for table in ("RULES", "PATH_RULES", "NEED_PARAMETERS"):
-        known |= getattr(registry, table, {})
-    return known
+    return [_row(rule) for rule in CATALOGUE.values()]
 
 
 def _on_paths(name: str) -> bool:
@@ -207,28 +132,22 @@ def witness_of(case: Case, law: Law, options: Mapping[str, Any]) -> dict[str, An
     return found
 
 
-def _row(name: str, about: About, rule: Any) -> dict[str, Any]:
-    measurable = name in MARGINALS or name in PATH_RULES
-    if _on_paths(name):
-        proposal = "paths"
-    else:
-        own = MARGINALS[name].proposal if measurable else None
-        proposal = getattr(getattr(rule, "proposal", None), "name", own)
+def _row(rule: type[Described]) -> dict[str, Any]:
     row = {
-        "rule": name,
-        "source": getattr(rule, "source", None) or about.source,
-        "proposal": proposal,
-        "claims_exact": bool(getattr(rule, "claims_exact", about.claims_exact)),
+        "rule": rule.name,
+        "source": rule.source,
+        "proposal": rule.proposal.name if issubclass(rule, Rule) else "paths",
+        "claims_exact": rule.claims_exact,
     }
-    if not measurable:
-        reason = about.unmeasured or "the oracle has no transcription of it"
+    if rule.name not in MARGINALS and rule.name not in PATH_RULES:
+        reason = rule.untranscribed or "the oracle has no transcription of it"
         empty = {"condition": reason, "tier": None, "tv_max": None, "witness": None}
         return {**row, "measured": "not measured", **empty}
-    worst, witness = _worst(name, about.options)
+    worst, witness = _worst(rule.name, rule.measured_with)
     verdict, condition = ("inexact" if worst else "exact"), None
-    if not worst and about.breaking is not None:
-        worst, witness = _worst(name, about.breaking)
-        verdict, condition = ("exact-if" if worst else "exact"), (about.condition if worst else None)
+    if not worst and rule.inexact_with is not None:
+        worst, witness = _worst(rule.name, rule.inexact_with)
+        verdict, condition = ("exact-if" if worst else "exact"), (rule.exact_if if worst else None)
     return {
         **row,
         "measured": verdict,

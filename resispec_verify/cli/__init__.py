@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from resispec_verify.errors import InputError
 
-__all__ = ["main"]
+__all__ = ["COMMANDS", "main", "make_app"]
 
 PROGRAM = "resispec-verify"
+#: A command is the function of its name in the module of its name.
 COMMANDS = (
     "kl", "inspect", "limits", "drift", "explore", "picture", "runtime", "report", "record", "replay",
     "compare", "tree", "rules", "check", "prove",
 )  # fmt: skip
 
 
-def _app() -> Any:
+def make_app() -> Any:
+    """The program, with its commands."""
     import cyclopts
 
     from resispec_verify import __version__
-    from resispec_verify.cli.check import check
-    from resispec_verify.cli.compare import compare
-    from resispec_verify.cli.drift import drift
-    from resispec_verify.cli.explore import explore
-    from resispec_verify.cli.inspect import inspect
-    from resispec_verify.cli.kl import kl
-    from resispec_verify.cli.limits import limits
-    from resispec_verify.cli.picture import picture
-    from resispec_verify.cli.prove import prove
-    from resispec_verify.cli.record import record
-    from resispec_verify.cli.replay import replay
-    from resispec_verify.cli.report import report
-    from resispec_verify.cli.rules import rules
-    from resispec_verify.cli.runtime import runtime
-    from resispec_verify.cli.tree import tree
 
     app = cyclopts.App(
         name=PROGRAM,
@@ -46,11 +34,8 @@ def _app() -> Any:
         help_format="plaintext",
         suppress_keyboard_interrupt=False,
     )
-    for command in (
-        kl, inspect, limits, drift, explore, picture, runtime, report, record, replay, compare, tree, rules,
-        check, prove,
-    ):  # fmt: skip
-        app.command(command)
+    for name in COMMANDS:
+        app.command(getattr(importlib.import_module(f"resispec_verify.cli.{name}"), name))
     return app
 
 
@@ -59,19 +44,20 @@ def _fail(message: str) -> int:
     return 2
 
 
-def _usage(error: Exception, tokens: list[str]) -> str:
+def _usage(error: Any) -> str:
     """A usage error as one line with the remedy."""
     text = " ".join(str(error).split())
-    command = next((token for token in tokens if not token.startswith("-")), "")
-    helped = f"{command} --help" if command in COMMANDS else "--help"
-    return text if "--help" in text else f"{text} See '{PROGRAM} {helped}'."
+    return (
+        text
+        if "--help" in text
+        else f"{text} See '{' '.join([PROGRAM, *(error.command_chain or ()), '--help'])}'."
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     from resispec_verify.cli.interrupts import INTERRUPTED, Interrupts
-    from resispec_verify.cli.output import unwritten
-    from resispec_verify.cli.parameters import utf8_or_escaped
+    from resispec_verify.cli.output import unwritten, utf8_or_escaped
 
     utf8_or_escaped()
     tokens = list(sys.argv[1:] if arguments is None else arguments)
@@ -80,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: Any = 0
         unwritten()  # of an earlier call
         try:
-            status = _app()(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+            status = make_app()(tokens, exit_on_error=False, print_error=False, result_action="return_value")
             sys.stdout.flush()
         except BaseException as raised:
             error = raised
@@ -89,13 +75,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{PROGRAM}: interrupted{interrupts.note()}", file=sys.stderr)
             return INTERRUPTED
         if error is not None:
-            status = _failed(error, tokens)
+            status = _failed(error)
         for line in unwritten():
             status = _fail(line)
         return status if isinstance(status, int) else 0
 
 
-def _failed(error: BaseException, tokens: list[str]) -> int:
+def _failed(error: BaseException) -> int:
     """What a user should know about an error as one line; the exit status. Others are raised."""
     import cyclopts
 
@@ -106,7 +92,7 @@ def _failed(error: BaseException, tokens: list[str]) -> int:
     if isinstance(error, cyclopts.CycloptsError):
         # A converter's own message is wrapped; it is the better one.
         inner = error.__cause__ if isinstance(error.__cause__, InputError) else None
-        return _fail(str(inner) if inner else _usage(error, tokens))
+        return _fail(str(inner) if inner else _usage(error))
     if not isinstance(error, OSError):
         raise error
     abandon_stdout()

@@ -23,7 +23,7 @@ from typing import Any
 from resispec_verify.errors import InputError
 from resispec_verify.sampler_check.settings import CheckResult, CheckSettings
 
-__all__ = ["INSIDE", "Job", "StartedInside", "run_apart"]
+__all__ = ["INSIDE", "SamplerJob", "StartedInside", "run_apart"]
 
 #: Set in the environment of the child: a check that a sampler's own module starts would never end.
 INSIDE = "RESISPEC_VERIFY_CHECK"
@@ -38,7 +38,7 @@ class StartedInside(BaseException):
 
 
 @dataclass(frozen=True)
-class Job:
+class SamplerJob:
     """What the child is to do.
 
     Attributes
@@ -57,7 +57,7 @@ class Job:
     inputs: list[Any] | None
 
 
-def run_apart(job: Job) -> CheckResult:
+def run_apart(job: SamplerJob) -> CheckResult:
     """Run a job in a child process, and end that process and all that it started.
 
     Raises
@@ -83,7 +83,7 @@ def run_apart(job: Job) -> CheckResult:
         reader.join(1.0)  # at once, unless what the sampler started got away and holds the pipe
 
 
-def _started(job: Job) -> subprocess.Popen[bytes]:
+def _started(job: SamplerJob) -> subprocess.Popen[bytes]:
     """The child, with its job on the way."""
     where = [str(path) for path in sys.path]
     code = f"import sys; sys.path[:] = {where!r}; from resispec_verify.cli.check_child import run; run()"
@@ -116,7 +116,9 @@ def _read(pipe: Any, answers: queue.Queue[tuple[str, Any]]) -> None:
             answers.put(pickle.load(pipe))
 
 
-def _result(answers: queue.Queue[tuple[str, Any]], process: subprocess.Popen[bytes], job: Job) -> CheckResult:
+def _result(
+    answers: queue.Queue[tuple[str, Any]], process: subprocess.Popen[bytes], job: SamplerJob
+) -> CheckResult:
     """What the child answers, or why it does not."""
     limit = job.settings.call_seconds
     heard, began, loaded = None, None, False
@@ -144,7 +146,7 @@ def _result(answers: queue.Queue[tuple[str, Any]], process: subprocess.Popen[byt
             return _failed(job, loaded, f"takes more than {max(limit, _LEAST_LOADING):g} s to load")
 
 
-def _failed(job: Job, loaded: bool, reason: str) -> CheckResult:
+def _failed(job: SamplerJob, loaded: bool, reason: str) -> CheckResult:
     if not loaded:
         raise InputError(f"{job.sampler}: {reason}, while it was loaded")
     chosen = job.settings

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from resispec_verify.cli.kl_settings import make_reading
-from resispec_verify.cli.output import (
-    check_writable,
-    files_read,
-    print_lines,
-    progress,
-    say_left_out,
-    table_console,
-    write_csv,
-    write_json,
+from resispec_verify.cli.options import (
+    InputOption,
+    Options,
+    OutputOptions,
+    RangeOptions,
+    ShardsOption,
+    TemperatureOption,
+    check_max_tv,
+    make_reading,
 )
-from resispec_verify.cli.parameters import Count, File, Flag, Number, Text
+from resispec_verify.cli.output import files_read, print_lines, progress, say_notes
+from resispec_verify.cli.parameters import Count, Flag, Number
+from resispec_verify.cli.table import number
 from resispec_verify.errors import InputError
 
 __all__ = ["compare"]
@@ -25,21 +27,49 @@ __all__ = ["compare"]
 ROWS = ("mean", "max", "99.9", "99", "95", "90", "median", "10", "5", "1", "0.1", "min")
 
 
+@dataclass(frozen=True, kw_only=True)
+class ComparedOptions(ShardsOption, InputOption, RangeOptions, TemperatureOption):
+    """Which rows, and how they are read.
+
+    Attributes
+    ----------
+    temperature
+        Sampling temperature of the probabilities, above 0. Default: what the dumps state, or else 1.
+    input
+        What the rows of both dumps are. Default: logits, refused where they look like probabilities.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class LikenessOptions(Options):
+    """What the exit status is to say.
+
+    Attributes
+    ----------
+    max_tv
+        Exit with 1 if the total variation of any position exceeds this.
+    require_same_top
+        Exit with 1 if the best token flips anywhere, near-ties not counted.
+    """
+
+    max_tv: Number | None = None
+    require_same_top: Flag = False
+
+    def met(self, row: dict[str, Any]) -> bool:
+        """Whether a result meets them."""
+        over = self.max_tv is not None and row["tv_max"] > self.max_tv
+        return not over and not (self.require_same_top and row["flips"])
+
+
 def compare(
     a: Path,
     b: Path,
     /,
     *,
-    temperature: Number | None = None,
-    positions: Text | None = None,
-    batch: Count | None = None,
+    rows: ComparedOptions = ComparedOptions(),
     tail: Count = 5,
-    shards: Literal["vocab", "positions"] | None = None,
-    input: Literal["logits", "probabilities", "log-probabilities"] | None = None,
-    json: File | None = None,
-    csv: File | None = None,
-    max_tv: Number | None = None,
-    require_same_top: Flag = False,
+    demands: LikenessOptions = LikenessOptions(),
+    output: OutputOptions = OutputOptions(),
 ) -> int:
     """Two target dumps of the same prefixes: logit differences, TV, KL both ways, flips and near-ties.
 
@@ -49,77 +79,41 @@ def compare(
         The base, such as the decode pass: a dump, its shards, or a base file of llama.cpp.
     b
         The other, such as the verify pass.
-    temperature
-        Sampling temperature of the probabilities, above 0. Default: what the dumps state, or else 1.
-    positions
-        Range A:B of positions, 0-based, B excluded.
-    batch
-        Positions at a time.
     tail
         How many of the worst positions to list.
-    shards
-        What the files of a folder are parts of, where they do not say it.
-    input
-        What the rows of both dumps are. Default: logits; rows that look like something else are refused.
-    json
-        Write the report here ("-": standard output).
-    csv
-        Write one line a position here.
-    max_tv
-        Exit with 1 if the total variation of any position exceeds this.
-    require_same_top
-        Exit with 1 if the best token flips anywhere, near-ties not counted.
     """
     from resispec_verify.logged.compare import compare_dumps
     from resispec_verify.logged.compare_summary import compare_report, comparison_records
 
-    check_writable(json=json, csv=csv, inputs=files_read([a, b]))
-    if max_tv is not None and not 0 <= max_tv <= 1:
-        raise InputError(f"--max-tv must be in [0, 1], got {max_tv:g}")
+    output.check(files_read([a, b]))
+    check_max_tv(demands.max_tv)
     if tail < 0:
         raise InputError(f"--tail must not be negative, got {tail}")
-    if temperature == 0:
+    t = rows.temperature
+    if t == 0:
         raise InputError("--temperature must be above 0; flips of the best token do not depend on it")
-    reading = make_reading(
-        None if temperature is None else [temperature],
-        (None, None, None),
-        (None, None, None),
-        None,
-        "float64",
-        positions,
-        batch,
-    )
+    reading = make_reading([] if t is None else [t], positions=rows.positions, batch=rows.batch)
     with progress(str(b), None) as advance:
         result = compare_dumps(
-            a, b, temperature=temperature, start=reading.start, stop=reading.stop, batch=batch,
-            shards=shards, kind=input, advance=advance,
+            a, b, temperature=t, positions=(reading.start, reading.stop), batch=rows.batch,
+            shards=rows.shards, kind=rows.input, advance=advance,
         )  # fmt: skip
     for side in (result.a, result.b):
-        say_left_out(side)
+        say_notes(side)
     report = compare_report(result, tail)
-    write_json(json, report)
-    write_csv(csv, list(comparison_records(result)))
-    print_lines(table_console(json, csv), _lines(report))
-    row = report["results"][0]
-    over = max_tv is not None and row["tv_max"] > max_tv
-    return 1 if over or (require_same_top and row["flips"]) else 0
-
-
-def _number(value: Any) -> str:
-    if value is None or isinstance(value, str):
-        return value or "-"
-    return "0" if value == 0 else f"{value:.2e}" if abs(value) < 1e-3 else f"{value:.4f}"
+    print_lines(output.write(report, lambda: list(comparison_records(result))), _lines(report))
+    return 0 if demands.met(report["results"][0]) else 1
 
 
 def _with_error(entry: dict[str, Any], key: str = "value") -> str:
     error = entry["standard_error"]
-    return _number(entry[key]) + ("" if error is None else f" ± {_number(error)}")
+    return number(entry[key]) + ("" if error is None else f" ± {number(error)}")
 
 
 def _resolved(value: Any, *steps: float | None) -> str:
     """A difference, or ``< step`` where the step of a quantised dump hides it."""
     step = max((step for step in steps if step is not None), default=0.0)
-    return f"< {_number(step)}" if not isinstance(value, str) and value < step else _number(value)
+    return f"< {number(step)}" if not isinstance(value, str) and value < step else number(value)
 
 
 def _lines(report: dict[str, Any]) -> list[str]:
@@ -143,8 +137,8 @@ def _lines(report: dict[str, Any]) -> list[str]:
         f"RMS of p_B - p_A: {_with_error(table['delta_p_rms'])}",
     ]
     if quantised:
-        known = ", ".join(f"{name} {_number(side['step'])}" for name, side in (("A", a), ("B", b)))
-        floors = ", ".join(f"{name} {_number(side['floor'])}" for name, side in (("A", a), ("B", b)))
+        known = ", ".join(f"{name} {number(side['step'])}" for name, side in (("A", a), ("B", b)))
+        floors = ", ".join(f"{name} {number(side['floor'])}" for name, side in (("A", a), ("B", b)))
         lines.insert(3, f"step: {known}; floor: {floors}; unknown below a step")
     if row["support_differs"]:
         lines.append(f"tokens excluded (-inf) in only one dump at {row['support_differs']} positions")
@@ -155,9 +149,9 @@ def _lines(report: dict[str, Any]) -> list[str]:
     heads = ("KL(A || B)", "KL(B || A)", "TV", "p_B - p_A")
     lines += ["", "          " + "".join(f"{head:>14}" for head in heads)]
     for name in ROWS:
-        lines.append(f"  {name:8}" + "".join(f"{_number(table[c][name]):>14}" for c in columns))
+        lines.append(f"  {name:8}" + "".join(f"{number(table[c][name]):>14}" for c in columns))
         if name == "mean":
-            errors = (_number(table[c]["standard_error"]) for c in columns)
+            errors = (number(table[c]["standard_error"]) for c in columns)
             lines.append("  ± s.e.  " + "".join(f"{error:>14}" for error in errors))
     lines.append(f"p_B - p_A is of the {row['delta_p_of']}; KL in nats")
     worst = [e for e in row["worst"] if e["tv"] > 0]
@@ -171,7 +165,7 @@ def _listed(title: str, entries: list[dict[str, Any]], steps: list[float | None]
     lines = ["", f"{title}:"]
     for e in entries:
         lines.append(
-            f"  {e['position']}: KL {_number(e['kl'])}, TV {_number(e['tv'])}, best {e['top_a']} in A "
+            f"  {e['position']}: KL {number(e['kl'])}, TV {number(e['tv'])}, best {e['top_a']} in A "
             f"(by {_resolved(e['gap_a'], steps[0])}), {e['top_b']} in B "
             f"(by {_resolved(e['gap_b'], steps[1])}): {e['status']}"
         )

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any, Literal
+from typing import Any
 
-from resispec_verify.cli.output import (
-    check_writable,
-    files_read,
-    print_lines,
-    printable,
-    table_console,
-    write_json,
-)
-from resispec_verify.cli.parameters import File, Files, Flag
+from resispec_verify.cli.options import JsonOption, OpeningOptions
+from resispec_verify.cli.output import files_read, json_report, print_lines, printable
+from resispec_verify.cli.over_dumps import collected, finish
+from resispec_verify.cli.parameters import Files
+from resispec_verify.cli.table import print_records
 from resispec_verify.errors import InputError
 
 __all__ = ["inspect"]
 
 
 def inspect(
-    paths: Files,
-    *,
-    pad_vocab: Flag = False,
-    shards: Literal["vocab", "positions"] | None = None,
-    json: File | None = None,
+    paths: Files, *, opening: OpeningOptions = OpeningOptions(), output: JsonOption = JsonOption()
 ) -> int:
     """What a dump holds: kind, keys, shapes, dtypes, positions, and what is wrong or odd in its rows.
 
@@ -32,48 +23,41 @@ def inspect(
     ----------
     paths
         One or more dumps: files, or folders, globs or index.json of shards.
-    pad_vocab
+    opening.pad_vocab
         Pad the narrower of two vocabularies, as in kl.
-    shards
+    opening.shards
         What the files of a folder are parts of, as in kl.
-    json
-        Write the report here ("-": standard output).
     """
     from resispec_verify.logged.inspection import inspect_dump
 
     if not paths:
         raise InputError("nothing to inspect: give one or more dumps")
-    check_writable(json=json, inputs=files_read(paths))
-    console = table_console(json)
-    results, failures = [], []
-    for path in paths:
-        try:
-            results.append(inspect_dump(path, pad_vocab=pad_vocab, shards=shards))
-        except InputError as error:
-            failures.append(str(error))
-    write_json(json, {"schema": 1, "command": "inspect", "results": results})
+    output.check(files_read(paths))
+    results, failures = collected(
+        paths, lambda path: inspect_dump(path, pad_vocab=opening.pad_vocab, shards=opening.shards)
+    )
+    console = output.write(json_report("inspect", results))
     for result in results:
         _print(result, console)
-    failures += [problem for result in results for problem in result["problems"]]
-    for failure in failures:
-        print(f"resispec-verify: error: {failure}", file=sys.stderr)
-    return 2 if failures else 0
+    return finish([*failures, *(problem for result in results for problem in result["problems"])])
 
 
 def _print(result: dict[str, Any], console: Any) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    console.print(Text(f"{result['path']}: {result['kind']} dump"), soft_wrap=True)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("key", "type", "shape", "dtype", "used as"):
-        table.add_column(heading, overflow="fold")
-    for entry in result["keys"]:
-        shape = "" if entry["shape"] is None else str(entry["shape"])
-        cells = (printable(entry["key"]), entry["type"], shape, entry["dtype"] or "", entry["used_as"] or "")
-        table.add_row(*map(Text, cells))
-    console.print(table)
+    records = [
+        {
+            "key": printable(entry["key"]),
+            "type": entry["type"],
+            "shape": "" if entry["shape"] is None else str(entry["shape"]),
+            "dtype": entry["dtype"] or "",
+            "used as": entry["used_as"] or "",
+        }
+        for entry in result["keys"]
+    ]
+    title = f"{result['path']}: {result['kind']} dump"
+    if records:
+        print_records(console, title, records, left=tuple(records[0]))
+    else:
+        print_lines(console, [title])
     print_lines(console, [*_facts(result), *result["notes"]])
     if result["ignored"]:
         print_lines(console, [f"not used: {', '.join(map(printable, result['ignored']))}"])

@@ -20,13 +20,15 @@ from resispec_verify.errors import InputError
 __all__ = [
     "check_writable",
     "files_read",
+    "json_report",
     "open_dump",
     "printable",
     "progress",
-    "say_left_out",
+    "say_notes",
     "stdout_is",
     "table_console",
     "unwritten",
+    "utf8_or_escaped",
     "write_csv",
     "write_figure",
     "write_json",
@@ -210,6 +212,13 @@ def write_json(path: Path | None, report: Mapping[str, Any]) -> None:
         write_text(path, json.dumps(report, indent=2, allow_nan=False) + "\n")
 
 
+def json_report(command: str, results: Sequence[Any], **facts: Any) -> dict[str, Any]:
+    """What `--json` writes: the results, and what is said of all of them."""
+    from resispec_verify.schema import envelope
+
+    return envelope(command, results, **facts)
+
+
 def write_csv(path: Path | None, records: Sequence[Mapping[str, Any]]) -> None:
     """Write records as CSV with a header line."""
     if path is None:
@@ -235,10 +244,21 @@ def table_console(*outputs: Path | None) -> Any:
     return console if console.is_terminal else Terminal(stderr=taken, highlight=False, emoji=False, width=160)
 
 
-def printable(name: object) -> str:
-    """A name from a file on one line of a terminal: what is not printable is escaped, the rest cut at 80."""
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(name)[:81])
-    return text if len(text) <= 80 else text[:77] + "..."
+def utf8_or_escaped() -> None:
+    """Let nothing that is printed fail: what a terminal cannot show is escaped, a closed stream swallows."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - lives as long as the process
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def printable(name: object, most: int | None = 80) -> str:
+    """A text from elsewhere on one line of a terminal: what is not printable is escaped, the rest cut."""
+    shown = str(name) if most is None else str(name)[: most + 1]
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
+    return text if most is None or len(text) <= most else text[: most - 3] + "..."
 
 
 def print_lines(console: Any, lines: Iterable[str]) -> None:
@@ -269,19 +289,18 @@ def progress(path: str, positions: int | None) -> Iterator[Any]:
 
 
 def open_dump(path: Path, **options: Any) -> Any:
-    """Open a flat dump, and say on standard error what its masks leave out."""
+    """Open a flat dump, and say on standard error how it is read where that is not obvious."""
     from resispec_verify.dumps import open_dump as opened
 
     dump = opened(path, **options)
-    say_left_out(dump)
+    say_notes(dump)
     return dump
 
 
-def say_left_out(dump: Any) -> None:
-    """Say on standard error what the masks of a dump leave out, where a report does not."""
-    for note in dump.notes if dump.left_out else ():
-        if "left out" in note:
-            print(f"resispec-verify: {printable(str(dump.path))}: {printable(note)}", file=sys.stderr)
+def say_notes(dump: Any) -> None:
+    """Say on standard error how a dump is read where that is not obvious, masks first of all."""
+    for note in dump.notes:
+        print(f"resispec-verify: {printable(str(dump.path))}: {printable(note)}", file=sys.stderr)
 
 
 def files_read(paths: list[Path]) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +9,9 @@ from cyclopts import Parameter
 
 from resispec_verify.errors import InputError
 
-__all__ = ["Count", "Counts", "File", "Files", "Flag", "Names", "Number", "Numbers", "Text", "Texts"]
+__all__ = [
+    "Count", "Counts", "DumpFile", "File", "Files", "Flag", "Names", "Number", "Numbers", "Text", "Texts",
+]  # fmt: skip
 
 
 def _whole(kind: type, tokens: Any) -> int:
@@ -58,16 +59,5 @@ Texts = Annotated[list[str], Parameter(converter=_texts, allow_leading_hyphen=Tr
 Names = Annotated[list[str], Parameter(negative=())]
 File = Annotated[Path, Parameter(allow_leading_hyphen=True)]
 Files = Annotated[list[Path], Parameter(consume_multiple=True, negative=())]
+DumpFile = Annotated[Path, Parameter(name="FILE", help="Dumps: --logits need not be written.")]
 Flag = Annotated[bool, Parameter(negative=())]
-
-
-def utf8_or_escaped() -> None:
-    """Let nothing that is printed fail: what a terminal cannot show is escaped, a closed stream swallows."""
-    import os
-
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - lives as long as the process
-        elif hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")

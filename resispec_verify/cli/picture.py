@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from resispec_verify.cli.explore import position_of_dump
-from resispec_verify.cli.kl_settings import make_reading, pair_by_hand, refuse_by_hand
-from resispec_verify.cli.output import (
-    check_writable,
-    files_read,
-    print_lines,
-    printable,
-    table_console,
-    write_csv,
-    write_figure,
-    write_json,
-)
-from resispec_verify.cli.parameters import Count, File, Files, Names, Number, Text
+from resispec_verify.cli.one_position import PositionOptions
+from resispec_verify.cli.options import PlotOptions, RuleOptions, refuse_by_hand
+from resispec_verify.cli.output import files_read, json_report, print_lines, printable
+from resispec_verify.cli.parameters import Count, DumpFile, File
+from resispec_verify.cli.table import print_records
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
+    from resispec_verify.rules import Rule
     from resispec_verify.tables.position import Position
 
 __all__ = ["picture"]
@@ -27,37 +21,12 @@ __all__ = ["picture"]
 MOST_TOKENS = 60  # a figure of more is too high to look at
 
 
-def picture(
-    *,
-    logits: Files | None = None,
-    target: Text | None = None,
-    draft: Text | None = None,
-    position: Count | None = None,
-    rule: Names | None = None,
-    rejected: Count | None = None,
-    candidates: Count = 2,
-    tokens: Count = 12,
-    tokenizer: File | None = None,
-    temperature: Number | None = None,
-    input: Literal["logits", "probabilities", "log-probabilities"] | None = None,
-    json: File | None = None,
-    csv: File | None = None,
-    plot: File | None = None,
-) -> int:
-    """Target, draft and what rules leave of the target after one rejection, token by token.
+@dataclass(frozen=True, kw_only=True)
+class LookOptions(RuleOptions):
+    """What is shown of a position.
 
-    Parameters
+    Attributes
     ----------
-    logits
-        A dump of target and draft logits.
-    target
-        Target probabilities by hand, "0.3,0.4,0.3", instead of a dump.
-    draft
-        Draft probabilities by hand.
-    position
-        Position of the dump, 0-based. Default: 0.
-    rule
-        A rule; repeat for several. Default: resispec and specinfer.
     rejected
         The token that was rejected. Default: the one that is most often rejected.
     candidates
@@ -66,59 +35,70 @@ def picture(
         Tokens shown; the others are summed up.
     tokenizer
         A tokenizer.json, for the text of the tokens.
-    temperature
-        Sampling temperature. Default: what the dump states, or else 1.
-    input
-        What the dump holds. Default: logits, refused where they look like probabilities.
-    json
-        Write the report here ("-": standard output).
-    csv
+    """
+
+    candidates: Count = 2
+    rejected: Count | None = None
+    tokens: Count = 12
+    tokenizer: File | None = None
+
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules, once all is checked."""
+        from resispec_verify.tables.drift import MOST_CANDIDATES, check_sequential
+
+        if not 2 <= self.candidates <= MOST_CANDIDATES:
+            raise InputError(
+                f"--candidates must be in 2..{MOST_CANDIDATES} for a next candidate to exist, got "
+                f"{self.candidates}"
+            )
+        if not 1 <= self.tokens <= MOST_TOKENS:
+            raise InputError(f"--tokens must be in 1..{MOST_TOKENS}, got {self.tokens}")
+        rules = self.chosen()
+        check_sequential(rules)
+        return rules
+
+
+def picture(
+    *files: DumpFile,
+    source: PositionOptions = PositionOptions(),
+    look: LookOptions = LookOptions(),
+    output: PlotOptions = PlotOptions(),
+) -> int:
+    """Target, draft and what rules leave of the target after one rejection, token by token.
+
+    Parameters
+    ----------
+    output.csv
         Write one line a token here.
-    plot
-        Write a plot here (.png, .svg or .pdf).
     """
     from resispec_verify.cli.tokenizer import token_texts
-    from resispec_verify.cli.user_rules import choose_rules
-    from resispec_verify.tables.drift import MOST_CANDIDATES, check_sequential
     from resispec_verify.tables.position import look_at
 
-    read = [*files_read(logits or []), *([tokenizer] if tokenizer is not None else [])]
-    check_writable(json=json, csv=csv, plot=plot, inputs=read)
-    if (logits is None) == (target is None and draft is None):
+    source, tokenizer, shown = source.joined(files), look.tokenizer, look.tokens
+    output.check([*files_read(source.paths), *([] if tokenizer is None else [tokenizer])])
+    if (source.logits is None) == (not source.by_hand):
         raise InputError("give one of --logits PATH, or --target and --draft")
-    if not 2 <= candidates <= MOST_CANDIDATES:
-        raise InputError(
-            f"--candidates must be in 2..{MOST_CANDIDATES} for a next candidate to exist, got {candidates}"
-        )
-    if not 1 <= tokens <= MOST_TOKENS:
-        raise InputError(f"--tokens must be in 1..{MOST_TOKENS}, got {tokens}")
-    rules = choose_rules(rule or ["resispec", "specinfer"], candidates)
-    check_sequential(rules)
-    if logits is not None:
-        reading = make_reading(
-            None if temperature is None else [temperature], (None, None, None), (None, None, None),
-            input, "float64", None, None,
-        )  # fmt: skip
-        p, q, facts, title = position_of_dump(logits, reading, 0 if position is None else position)
-    else:
-        refuse_by_hand(position=position, temperature=temperature, input=input)
-        pair = pair_by_hand(target, draft)
-        p, q, facts, title = pair.target, pair.draft, {"position": 0}, "the given pair"
-    found = look_at(p, q, rules, candidates, rejected)
-    names = None if tokenizer is None else token_texts(tokenizer, found.tokens(tokens).tolist())
-    records = found.records(tokens, names)
+    rules = look.rules()
+    if source.by_hand:
+        refuse_by_hand(position=source.position, temperature=source.temperature, input=source.input)
+    pair = source.given() if source.by_hand else source.of_dump()
+    found = look_at(pair.target, pair.draft, rules, look.candidates, look.rejected)
+    names = None if tokenizer is None else token_texts(tokenizer, found.tokens(shown).tolist())
+    records = found.records(shown, names)
     result = {
-        **facts,
-        "candidates": candidates,
+        **pair.facts,
+        "candidates": look.candidates,
         "rejected": found.rejected,
         "next_accepted": found.next_accepted,
         "l1": found.l1,
         "tokens": records,
     }
-    write_json(json, {"schema": 1, "command": "picture", "results": [result]})
-    write_csv(csv, records)
-    write_figure(plot, lambda: _figure(found, title, names, tokens))
-    _print(found, records, title, table_console(json, csv))
+    console = output.write(
+        json_report("picture", [result]),
+        lambda: records,
+        lambda: _figure(found, pair.title, names, shown),
+    )
+    _print(found, records, pair.title, console)
     return 0
 
 
@@ -129,8 +109,6 @@ def _figure(found: Position, title: str, names: dict[int, str] | None, tokens: i
 
 
 def _print(found: Position, records: list[dict[str, Any]], title: str, console: Any) -> None:
-    from resispec_verify.cli.kl_table import print_records
-
     shown = [
         {
             name: f"{value:.4f}" if isinstance(value, float) else printable(value)

@@ -5,39 +5,38 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from resispec_verify.cli.output import check_writable, print_lines, progress, table_console, write_json
-from resispec_verify.cli.parameters import File, Text
+from resispec_verify.cli.options import JsonOption
+from resispec_verify.cli.output import json_report, print_lines, progress
+from resispec_verify.cli.parameters import Text
+from resispec_verify.cli.table import print_records
 
 if TYPE_CHECKING:
     from resispec_verify.proofs import Proved
 
 __all__ = ["prove"]
 
-COLOURS = {"refuted": "bold red", "repaired": "yellow", "failed": "reverse red"}
 COQ = "Coq: theorems of proofs/coq in the repository, checked by make -C proofs and not by this command."
 
 
-def prove(statement: Text | None = None, /, *, json: File | None = None) -> int:
+def prove(statement: Text | None = None, /, *, output: JsonOption = JsonOption()) -> int:
     """Prove, repair or refute each statement of the paper, and print the ledger.
 
     Parameters
     ----------
     statement
         Only this one, with its argument, every check, and the counterexamples: theorem-1, "Eq. 12", ...
-    json
-        Write the report here ("-": standard output).
     """
     from resispec_verify import proofs
 
-    check_writable(json=json)
+    output.check()
     names = list(proofs.TITLES) if statement is None else [proofs.find(statement)]
     done = []
     with progress("proofs", len(names)) as advance:
         for name in names:
             done.append(proofs.prove(name))
             advance(1)
-    write_json(json, {"schema": 1, "command": "prove", "results": [line.result() for line in done]})
-    console = table_console(json)
+    results = [line.result() for line in done]
+    console = output.write(json_report("prove", results))
     if statement is None:
         _print_ledger(done, console)
     else:
@@ -47,17 +46,16 @@ def prove(statement: Text | None = None, /, *, json: File | None = None) -> int:
 
 def _print_ledger(done: list[Proved], console: Any) -> None:
     """One line a statement."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text as Words
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("statement", "status", "method", "seconds"):
-        table.add_column(column, justify="right" if column == "seconds" else "left", no_wrap=True)
-    for line in done:
-        status = Words(line.report.status, style=COLOURS.get(line.report.status, "green"))
-        table.add_row(line.name, status, line.report.method, f"{line.seconds:.1f}")
-    console.print(table)
+    records = [
+        {
+            "statement": line.name,
+            "status": line.report.status,
+            "method": line.report.method,
+            "seconds": f"{line.seconds:.1f}",
+        }
+        for line in done
+    ]
+    print_records(console, "", records, left=("statement", "status", "method"))
     failed = [line.name for line in done if line.report.status == "failed"]
     refuted = [line.name for line in done if line.report.status == "refuted"]
     print_lines(

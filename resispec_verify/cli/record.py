@@ -2,63 +2,43 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shutil
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from resispec_verify.cli.output import check_writable, print_lines, progress, table_console, write_json
+from resispec_verify.cli.options import JsonOption, Options, make_sampling
+from resispec_verify.cli.output import json_report, print_lines, progress
 from resispec_verify.cli.parameters import Count, File, Number, Text
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
-    from resispec_verify.models.opening import Opened, Variant
+    from resispec_verify.models.opening import Variant
     from resispec_verify.topology import Topology
 
 __all__ = ["record"]
 
+# The options of each kind of recording, and what they are by default.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "flat": {"positions": 64},
     "rounds": {"rounds": 12, "gamma": 4},
-    "tree": {"topology": "d4b3", "siblings": "iid"},
+    "tree": {"positions": 1, "topology": "d4b3", "siblings": "iid"},
 }
+WIDTHS = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+NUMBERS = re.compile(r"\d{1,6}(,\d{1,6})*")
 
 
-def record(
-    *,
-    target: File,
-    out: File,
-    draft: Text = "same",
-    skip_layers: Text | None = None,
-    window: Count | None = None,
-    round_bits: Count | None = None,
-    prompt: Text | None = None,
-    prompts: File | None = None,
-    kind: Literal["flat", "rounds", "tree"] = "flat",
-    positions: Count | None = None,
-    rounds: Count | None = None,
-    gamma: Count | None = None,
-    topology: Text | None = None,
-    siblings: Literal["iid", "without-replacement", "fixed", "pairs"] | None = None,
-    temperature: Number = 1.0,
-    seed: Count = 0,
-    dtype: Literal["float16", "bfloat16", "float32", "float64"] = "float16",
-    device: Text = "cpu",
-    json: File | None = None,
-) -> int:
-    """Log target and draft logits from a local GGUF file or Hugging Face folder. Needs no network.
+@dataclass(frozen=True, kw_only=True)
+class DraftOptions(Options):
+    """The draft.
 
-    Parameters
+    Attributes
     ----------
-    target
-        A GGUF file (Llama architecture) or a Hugging Face folder.
-    out
-        The dump to write (.pt).
     draft
         Another model with the same tokenizer, or "same": the target, changed by the next three options.
     skip_layers
@@ -67,10 +47,72 @@ def record(
         Last tokens that the draft sees.
     round_bits
         Bits to which the draft's matrices, embeddings included, are rounded in groups of 32.
+    """
+
+    draft: Text = "same"
+    skip_layers: Text | None = None
+    window: Count | None = None
+    round_bits: Count | None = None
+
+    @property
+    def path(self) -> Path | None:
+        """Of another model; None for the target, changed."""
+        return None if self.draft == "same" else Path(self.draft)
+
+    def variant(self) -> Variant:
+        """How the target is changed, checked."""
+        from resispec_verify.models.opening import Variant
+
+        if self.skip_layers is not None and not NUMBERS.fullmatch(self.skip_layers):
+            raise InputError(f"--skip-layers must be numbers such as 7,10,13; got {self.skip_layers!r}")
+        if self.window is not None and self.window < 1:
+            raise InputError(f"--window must be at least 1, got {self.window}")
+        if self.round_bits is not None and not 1 <= self.round_bits <= 16:
+            raise InputError(f"--round-bits must be 1 to 16, got {self.round_bits}")
+        skipped = tuple(int(part) for part in self.skip_layers.split(",")) if self.skip_layers else ()
+        variant = Variant(skipped, self.window, self.round_bits)
+        if self.path is None and not variant:
+            raise InputError(
+                "the draft would be the target itself: give --draft PATH, or one of --skip-layers, --window "
+                "and --round-bits"
+            )
+        if self.path is not None and variant:
+            raise InputError(
+                "--skip-layers, --window and --round-bits make a draft of the target: leave --draft out"
+            )
+        return variant
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptOptions(Options):
+    """What the models go on from.
+
+    Attributes
+    ----------
     prompt
         One prompt, taken as it is: no chat template is applied.
     prompts
         A file of prompts, one a line; or .jsonl with "prompt" (a text) or "tokens" (token ids).
+    """
+
+    prompt: Text | None = None
+    prompts: File | None = None
+
+    def read(self) -> list[Any]:
+        """Texts, or lists of token ids."""
+        from resispec_verify.record.prompts import read_prompts
+
+        if (self.prompt is None) == (self.prompts is None):
+            raise InputError("give either --prompt TEXT or --prompts FILE")
+        return [self.prompt] if self.prompts is None else read_prompts(self.prompts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KindOptions(Options):
+    """What is recorded.
+
+    Attributes
+    ----------
     kind
         flat: rows along text sampled from the target. rounds: speculative rounds with their decisions and
         uniforms. tree: trees of candidates drawn from the draft.
@@ -86,6 +128,52 @@ def record(
     siblings
         How the children of a node are drawn: iid (the default), without-replacement, fixed (the draft's best
         tokens) or pairs (SpecHub's two).
+    """
+
+    kind: Literal["flat", "rounds", "tree"] = "flat"
+    positions: Count | None = None
+    rounds: Count | None = None
+    gamma: Count | None = None
+    topology: Text | None = None
+    siblings: Literal["iid", "without-replacement", "fixed", "pairs"] | None = None
+
+    def loop(self) -> _Loop:
+        """The loop that the kind asks for, with its options checked and filled in."""
+        from resispec_verify.record import loops
+
+        given = self._filled()
+        for name, value in given.items():
+            if isinstance(value, int) and value < 1:
+                raise InputError(f"--{name} must be at least 1, got {value}")
+        if self.kind == "flat":
+            n = given["positions"]
+            return _Loop(partial(loops.record_flat, **given), "positions", n, 2, n - 1, grows=True)
+        if self.kind == "rounds":
+            n, gamma = given["rounds"], given["gamma"]
+            run = partial(loops.record_rounds, **given)
+            return _Loop(run, "rounds", n, 2 * gamma + 1, n * (gamma + 1), grows=False)
+        n, tree = given["positions"], _topology(given["topology"])
+        run = partial(loops.record_trees, **{**given, "topology": tree})
+        inner = sum(bool(children) for children in tree.children)
+        return _Loop(run, "prefixes", n, 2 * inner, n + tree.levels - 3, grows=True)
+
+    def _filled(self) -> dict[str, Any]:
+        """The options of this kind; refuses those of another."""
+        own = DEFAULTS[self.kind]
+        for name in ("positions", "rounds", "gamma", "topology", "siblings"):
+            if name not in own and getattr(self, name) is not None:
+                kinds = " or ".join(kind for kind, options in DEFAULTS.items() if name in options)
+                raise InputError(f"--{name} is for --kind {kinds}, not for {self.kind}; leave it out")
+        given = {name: getattr(self, name) for name in own}
+        return {name: own[name] if value is None else value for name, value in given.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRunOptions(Options):
+    """How the models run, and how their logits are kept.
+
+    Attributes
+    ----------
     temperature
         Of target and draft. Logits are logged before it.
     seed
@@ -94,48 +182,74 @@ def record(
         Type of the logits in the dump.
     device
         Where a Hugging Face model is computed: cpu, cuda, cuda:1, ...
-    json
-        Write the report here ("-": standard output).
     """
+
+    temperature: Number = 1.0
+    seed: Count = 0
+    dtype: Literal["float16", "bfloat16", "float32", "float64"] = "float16"
+    device: Text = "cpu"
+
+    def check(self) -> None:
+        """Refuse numbers that are out of range."""
+        make_sampling("--", self.temperature)
+        if self.seed < 0:
+            raise InputError(f"--seed must be at least 0, got {self.seed}")
+
+
+def record(
+    *,
+    target: File,
+    out: File,
+    draft: DraftOptions = DraftOptions(),
+    prompt: PromptOptions = PromptOptions(),
+    kind: KindOptions = KindOptions(),
+    run: ModelRunOptions = ModelRunOptions(),
+    output: JsonOption = JsonOption(),
+) -> int:
+    """Log target and draft logits from a local GGUF file or Hugging Face folder. Needs no network.
+
+    Parameters
+    ----------
+    target
+        A GGUF file (Llama architecture) or a Hugging Face folder.
+    out
+        The dump to write (.pt).
+    """
+    from resispec_verify.models.opening import encode_all, open_models
     from resispec_verify.record.loops import Settings, check_prompts
     from resispec_verify.record.recorder import check_path
 
-    job = _job(
-        kind, positions=positions, rounds=rounds, gamma=gamma, topology=topology, siblings=siblings
-    )  # fmt: skip
-    variant = _variant(draft, skip_layers, window, round_bits)
-    _check_numbers(temperature, seed)
+    loop, variant = kind.loop(), draft.variant()
+    run.check()
     check_path(out)
-    inputs = [target, *([] if draft == "same" else [Path(draft)]), *([] if prompts is None else [prompts])]
-    check_writable(dump=out, json=json, inputs=inputs)
-    texts = _prompts(prompt, prompts)
-    opened = _open(target, None if draft == "same" else Path(draft), variant, device)
-    tokens = _encoded(opened, texts)
-    meta = {"target": target.name, "draft": str(variant) if draft == "same" else Path(draft).name}
-    settings = Settings(temperature, seed, dtype, meta)
-    check_prompts(opened.target, opened.draft, tokens, job.more)
-    _announce(job, len(tokens), opened.target.vocab, dtype, out)
+    inputs = [path for path in (target, draft.path, prompt.prompts) if path is not None]
+    output.check(inputs, dump=out)
+    texts = prompt.read()
+    opened = open_models(target, draft.path, variant, run.device)
+    try:
+        tokens = encode_all(opened, texts)
+    except ModuleNotFoundError as error:
+        raise InputError(f"the package {error.name} is missing; run: pip install {error.name}") from None
+    meta = {"target": target.name, "draft": str(variant) if draft.path is None else draft.path.name}
+    settings = Settings(run.temperature, run.seed, run.dtype, meta)
+    check_prompts(opened.target, opened.draft, tokens, loop.more)
+    units, vocab = len(tokens) * loop.units, opened.target.vocab
+    _announce(loop, units, vocab, run.dtype, out)
     begun = time.perf_counter()
-    with progress(out.name, len(tokens) * job.units) as advance:
-        job.run(out, opened.target, opened.draft, tokens, settings=settings, advance=advance)
+    with progress(out.name, units) as advance:
+        loop.run(out, opened.target, opened.draft, tokens, settings=settings, advance=advance)
+    size, seconds = out.stat().st_size, time.perf_counter() - begun
     result = {
-        "path": str(out),
-        "kind": kind,
-        "prompts": len(tokens),
-        job.unit: len(tokens) * job.units,
-        "vocab": opened.target.vocab,
-        "dtype": dtype,
-        "bytes": out.stat().st_size,
-        "seconds": time.perf_counter() - begun,
-    }
-    write_json(json, {"schema": 1, "command": "record", "results": [result]})
-    text = f"{out}: {result[job.unit]} {job.unit}, vocabulary {result['vocab']}, {dtype}"
-    print_lines(table_console(json), [f"{text}, {_size(result['bytes'])} in {result['seconds']:.1f} s"])
+        "path": str(out), "kind": kind.kind, "prompts": len(tokens), loop.unit: units, "vocab": vocab,
+        "dtype": run.dtype, "bytes": size, "seconds": seconds,
+    }  # fmt: skip
+    text = f"{out}: {units} {loop.unit}, vocabulary {vocab}, {run.dtype}, {_size(size)} in {seconds:.1f} s"
+    print_lines(output.write(json_report("record", [result])), [text])
     return 0
 
 
 @dataclass(frozen=True)
-class _Job:
+class _Loop:
     """One kind of recording with its options.
 
     Attributes
@@ -160,54 +274,12 @@ class _Job:
     grows: bool
 
 
-def _job(kind: str, **options: Any) -> _Job:
-    """The loop that a kind asks for, with its options checked and filled in."""
-    from functools import partial
-
-    from resispec_verify.record import loops
-
-    if kind == "tree":
-        options["positions"] = 1 if options["positions"] is None else options["positions"]
-    own = {
-        "flat": ("positions",),
-        "rounds": ("rounds", "gamma"),
-        "tree": ("positions", "topology", "siblings"),
-    }[kind]
-    for name, value in options.items():
-        if name not in own and value is not None:
-            kinds = {"positions": "flat or tree", "topology": "tree", "siblings": "tree"}.get(name, "rounds")
-            raise InputError(f"--{name} is for --kind {kinds}, not for {kind}; leave it out")
-    given: dict[str, Any] = {
-        name: DEFAULTS[kind].get(name) if options[name] is None else options[name] for name in own
-    }
-    for name, value in given.items():
-        if isinstance(value, int) and value < 1:
-            raise InputError(f"--{name} must be at least 1, got {value}")
-    if kind == "flat":
-        return _Job(
-            partial(loops.record_flat, **given),
-            "positions",
-            given["positions"],
-            2,
-            given["positions"] - 1,
-            True,
-        )
-    if kind == "rounds":
-        rows, more = 2 * given["gamma"] + 1, given["rounds"] * (given["gamma"] + 1)
-        return _Job(partial(loops.record_rounds, **given), "rounds", given["rounds"], rows, more, False)
-    tree = _topology(given.pop("topology"))
-    inner = sum(bool(children) for children in tree.children)
-    run = partial(loops.record_trees, topology=tree, **given)
-    more = given["positions"] + tree.levels - 3
-    return _Job(run, "prefixes", given["positions"], 2 * inner, more, True)
-
-
 def _topology(text: str) -> Topology:
     """A tree by its levels and branches, by its parents, or by the children of each level."""
     from resispec_verify.topology import Topology
 
-    by_level = re.fullmatch(r"\d{1,6}(,\d{1,6})*", text)
     try:
+        by_level = NUMBERS.fullmatch(text)
         tree = Topology.by_level([int(n) for n in text.split(",")]) if by_level else Topology.parse(text)
     except InputError as error:
         raise InputError(f"--topology: {error}") from None
@@ -216,72 +288,17 @@ def _topology(text: str) -> Topology:
     return tree
 
 
-def _variant(draft: str, skip_layers: str | None, window: int | None, round_bits: int | None) -> Variant:
-    from resispec_verify.models.opening import Variant
-
-    if skip_layers is not None and not re.fullmatch(r"\d{1,6}(,\d{1,6})*", skip_layers):
-        raise InputError(f"--skip-layers must be numbers such as 7,10,13; got {skip_layers!r}")
-    if window is not None and window < 1:
-        raise InputError(f"--window must be at least 1, got {window}")
-    if round_bits is not None and not 1 <= round_bits <= 16:
-        raise InputError(f"--round-bits must be 1 to 16, got {round_bits}")
-    skipped = tuple(int(part) for part in skip_layers.split(",")) if skip_layers else ()
-    variant = Variant(skipped, window, round_bits)
-    if draft == "same" and not variant:
-        raise InputError(
-            "the draft would be the target itself: give --draft PATH, or one of --skip-layers, --window and "
-            "--round-bits"
-        )
-    if draft != "same" and variant:
-        raise InputError(
-            "--skip-layers, --window and --round-bits make a draft of the target: leave --draft out"
-        )
-    return variant
-
-
-def _check_numbers(temperature: float, seed: int) -> None:
-    if not (math.isfinite(temperature) and temperature >= 0):
-        raise InputError(f"--temperature must be a finite number >= 0, got {temperature:g}")
-    if seed < 0:
-        raise InputError(f"--seed must be at least 0, got {seed}")
-
-
-def _prompts(prompt: str | None, prompts: Path | None) -> list[Any]:
-    from resispec_verify.record.prompts import read_prompts
-
-    if (prompt is None) == (prompts is None):
-        raise InputError("give either --prompt TEXT or --prompts FILE")
-    return [prompt] if prompts is None else read_prompts(prompts)
-
-
-def _open(target: Path, draft: Path | None, variant: Variant, device: str) -> Opened:
-    from resispec_verify.models.opening import open_models
-
-    return open_models(target, draft, variant, device)
-
-
-def _encoded(opened: Opened, prompts: list[Any]) -> list[list[int]]:
-    from resispec_verify.models.opening import encode_all
-
-    try:
-        return encode_all(opened, prompts)
-    except ModuleNotFoundError as error:
-        raise InputError(f"the package {error.name} is missing; run: pip install {error.name}") from None
-
-
-def _announce(job: _Job, prompts: int, vocab: int, dtype: str, out: Path) -> None:
+def _announce(loop: _Loop, units: int, vocab: int, dtype: str, out: Path) -> None:
     """Say how large the dump will be, and refuse what the disk has no room for."""
-    width = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}[dtype]
-    units = prompts * job.units
-    size = units * job.rows * vocab * width
-    needed = size * 3 // 2 if job.grows else size
+    size = units * loop.rows * vocab * WIDTHS[dtype]
+    needed = size * 3 // 2 if loop.grows else size
     free = shutil.disk_usage(out.resolve().parent).free
     if needed > free:
         raise InputError(
             f"{out}: the dump needs about {_size(needed)} while it is written, and the disk has "
             f"{_size(free)}; record less or choose another place"
         )
-    what = f"{units} {job.unit} of {job.rows} rows, {dtype}"
+    what = f"{units} {loop.unit} of {loop.rows} rows, {dtype}"
     print(f"resispec-verify: {out} will be about {_size(size)} ({what})", file=sys.stderr)
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from resispec_verify.cli.output import (
-    check_writable,
-    print_lines,
-    printable,
-    progress,
-    table_console,
-    write_csv,
-    write_json,
+from resispec_verify.cli.options import (
+    DumpOptions,
+    InputOption,
+    OneSamplingOptions,
+    Options,
+    OutputOptions,
 )
-from resispec_verify.cli.parameters import Count, Counts, File, Files, Flag, Names, Number
+from resispec_verify.cli.output import print_lines, printable, progress
+from resispec_verify.cli.over_dumps import finish, over_dumps
+from resispec_verify.cli.parameters import Counts, DumpFile, Flag, Names, Number
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,146 +25,116 @@ if TYPE_CHECKING:
 __all__ = ["replay"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class LoggedOptions(InputOption, OneSamplingOptions):
+    """What was logged, and how it was sampled.
+
+    Attributes
+    ----------
+    eos
+        Token that ends a text; repeat for several. Default: what meta["eos_token_id"] says.
+    no_uniforms
+        Ignore logged uniforms: test only rates, and laws of drawn tokens.
+    """
+
+    eos: Counts | None = None
+    no_uniforms: Flag = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgreementOptions(Options):
+    """How sure the tests are to be, and what the exit status is to say.
+
+    Attributes
+    ----------
+    alpha
+        Level of all statistical tests together.
+    require_agreement
+        Exit with 1 on any divergence, where a test rejects (acceptance rates, drawn tokens, repeated
+        uniforms), and where output_tokens are not what the rounds emitted.
+    """
+
+    alpha: Number = 1e-6
+    require_agreement: Flag = False
+
+
 def replay(
-    *,
-    logits: Files | None = None,
+    *files: DumpFile,
+    dumps: DumpOptions = DumpOptions(),
     rule: Names | None = None,
-    temperature: Number | None = None,
-    top_k: Count | None = None,
-    top_p: Number | None = None,
-    min_p: Number | None = None,
-    input: Literal["logits", "probabilities", "log-probabilities"] | None = None,
-    eos: Counts | None = None,
-    no_uniforms: Flag = False,
-    alpha: Number = 1e-6,
-    json: File | None = None,
-    csv: File | None = None,
-    require_agreement: Flag = False,
+    logged: LoggedOptions = LoggedOptions(),
+    demand: AgreementOptions = AgreementOptions(),
+    output: OutputOptions = OutputOptions(),
 ) -> int:
     """Recompute every logged accept or reject decision of real rounds; the first divergence, with numbers.
 
     Parameters
     ----------
-    logits
+    dumps.logits
         One or more dumps of rounds.
     rule
         The rule the engine should follow; repeat for several; block for block verification. Default:
         speculative.
-    temperature
-        Sampling temperature. Default: what the dump states, or else 1.
-    top_k
-        Keep the k most probable tokens, in target and draft. Default: what the dump states.
-    top_p
-        Nucleus filter, in target and draft. Default: what the dump states.
-    min_p
-        Drop tokens below this fraction of the most probable one. Default: what the dump states.
-    input
-        What the rows are. Default: logits, refused where they look like probabilities.
-    eos
-        Token that ends a text; repeat for several. Default: what meta["eos_token_id"] says.
-    no_uniforms
-        Ignore logged uniforms: test only rates, and laws of drawn tokens.
-    alpha
-        Level of all statistical tests together.
-    json
-        Write the report here ("-": standard output).
-    csv
+    output.csv
         Write one line a recomputed decision here.
-    require_agreement
-        Exit with 1 on any divergence, where a test rejects (acceptance rates, drawn tokens, repeated
-        uniforms), and where output_tokens are not what the rounds emitted.
     """
-    from resispec_verify.logged.replay_summary import check_records, summarize_replay
+    from resispec_verify.logged.replay_summary import check_records, replay_report
 
-    if not logits:
+    paths = dumps.joined(files).paths
+    if not paths:
         raise InputError("nothing to replay: give --logits PATH...")
-    check_writable(json=json, csv=csv, inputs=logits)
-    if not 0 < alpha < 1:
-        raise InputError(f"--alpha must be in (0, 1), got {alpha:g}")
-    rules = _rules(rule or ["speculative"])
-    given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    options = {key: value for key, value in given.items() if value is not None}
-    _check_sampling(options)
-    if eos and min(eos) < 0:
-        raise InputError(f"--eos must be a token id, got {min(eos)}")
-    results, failures = _from_dumps(logits, rules, options, not no_uniforms, input, eos or [])
-    rows = [summarize_replay(result, alpha) for result in results]
+    output.check(paths)
+    if not 0 < demand.alpha < 1:
+        raise InputError(f"--alpha must be in (0, 1), got {demand.alpha:g}")
+    rules, sampling = _rules(rule or ["speculative"]), logged.given()
+    if logged.eos and min(logged.eos) < 0:
+        raise InputError(f"--eos must be a token id, got {min(logged.eos)}")
+    found, failures = over_dumps(paths, lambda path: _replayed(path, rules, logged, sampling), "rounds")
+    results = [result for of_dump in found for result in of_dump]
+    report = replay_report(results, demand.alpha)
+    rows = report["results"]
     if rows:
-        write_json(json, {"schema": 1, "command": "replay", "results": rows})
-        write_csv(csv, list(check_records(results)))
+        console = output.write(report, lambda: list(check_records(results)))
         for row in rows:
-            print_lines(table_console(json, csv), _lines(row))
-    for failure in failures:
-        print(f"resispec-verify: error: {failure}", file=sys.stderr)
-    if failures:
-        return 2
-    unmet = any(
-        row["divergences"]
-        or row["statistics"]["verdict"] == "rejected"
-        or row["output_differs_at"] is not None
-        for row in rows
-    )
-    return 1 if require_agreement and unmet else 0
+            print_lines(console, _lines(row))
+    return finish(failures, int(demand.require_agreement and any(map(_differs, rows))))
+
+
+def _differs(row: dict[str, Any]) -> bool:
+    """Whether anything speaks against agreement."""
+    rejected = row["statistics"]["verdict"] == "rejected"
+    return bool(row["divergences"]) or rejected or row["output_differs_at"] is not None
 
 
 def _rules(names: list[str]) -> list[Rule | Block]:
-    from resispec_verify.rules import PATH_RULES, Block, Rule, TupleRule, make_path_rule, make_rule
+    from resispec_verify.rules import Block, Rule
+    from resispec_verify.rules.spec import parse_any_rule
 
     rules: list[Rule | Block] = []
-    for name in dict.fromkeys(names):
-        value = make_path_rule(name) if name in PATH_RULES else make_rule(name)
-        if isinstance(value, Block):
-            rules.append(value)
-            continue
-        if not isinstance(value, Rule):
+    for name in names:
+        rule = parse_any_rule(name)
+        if not isinstance(rule, (Rule, Block)):
             raise InputError(f"--rule {name}: replay knows of the rules for paths only block")
-        if isinstance(value, TupleRule) or value.least_candidates > 1:
+        if isinstance(rule, Rule) and (rule.depends_on == "tuple" or rule.least_candidates > 1):
             raise InputError(
                 f"--rule {name}: decides about several candidates of one position at once; replay needs a "
                 "rule that verifies one draft token a position, such as speculative, or block"
             )
-        rules.append(value)
+        rules += [] if rule in rules else [rule]
     return rules
 
 
-def _check_sampling(options: dict[str, Any]) -> None:
-    from resispec_verify.distributions import Sampling
-
-    try:
-        Sampling(**options)
-    except InputError as error:  # its message begins with the field, spelled as in the option
-        raise InputError(f"--{error}") from None
-
-
-def _from_dumps(
-    paths: Files,
-    rules: list[Rule | Block],
-    options: dict[str, Any],
-    uniforms: bool,
-    kind: str | None,
-    stops: list[int],
-) -> tuple[list[Replay], list[str]]:
-    """Replays by file and rule, and one line for each file that could not be used."""
+def _replayed(
+    path: Path, rules: list[Rule | Block], logged: LoggedOptions, sampling: dict[str, Any]
+) -> list[Replay]:
+    """One file, by each rule."""
     from resispec_verify.logged.replay import replay as replay_rounds
     from resispec_verify.logged.rounds_input import read_rounds
 
-    results: list[Replay] = []
-    failures: list[str] = []
-    seen: set[str] = set()
-    for path in paths:
-        try:
-            if os.path.realpath(path) in seen:
-                raise InputError(f"{path}: given twice; its rounds would count twice")
-            rounds = read_rounds(path, kind=kind, stops=stops, options=options)
-            seen.add(os.path.realpath(path))
-            of_file = []
-            with progress(rounds.path, len(rounds.rounds) * len(rules)) as advance:
-                for rule in rules:
-                    of_file.append(replay_rounds(rounds, rule, options, uniforms=uniforms, advance=advance))
-            results += of_file
-        except InputError as error:
-            failures.append(str(error))
-    return results, failures
+    rounds = read_rounds(path, kind=logged.input, stops=logged.eos or [], options=sampling)
+    uniforms = not logged.no_uniforms
+    with progress(rounds.path, len(rounds.rounds) * len(rules)) as advance:
+        return [replay_rounds(rounds, rule, sampling, uniforms=uniforms, advance=advance) for rule in rules]
 
 
 def _lines(row: dict[str, Any]) -> list[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from resispec_verify.cli.output import check_writable, print_lines, table_console, write_json
-from resispec_verify.cli.parameters import Count, File, Number, Text
+from resispec_verify.cli.options import JsonOption, Options, values_of
+from resispec_verify.cli.output import json_report, print_lines
+from resispec_verify.cli.parameters import Count, Number, Text
+from resispec_verify.cli.table import print_records
 from resispec_verify.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,29 +18,17 @@ if TYPE_CHECKING:
 __all__ = ["rules"]
 
 TITLE = "measured: exact marginals in rational arithmetic on a fixed family of pairs"
-COLOURS = {"exact": "green", "inexact": "bold red", "exact-if": "yellow"}
 # Columns that a narrow terminal can do without, in the order in which they go.
 DISPENSABLE = ("source", "candidates")
 LONGEST_BUDGET = 86_400  # seconds; more than a day is a slip of the keyboard
-ATTACK_DEFAULTS = {"vocab": 5, "candidates": None, "seed": 0, "budget": 20.0}
 
 
-def rules(
-    *,
-    attack: Text | None = None,
-    vocab: Count | None = None,
-    candidates: Count | None = None,
-    seed: Count | None = None,
-    budget: Number | None = None,
-    json: File | None = None,
-) -> int:
-    """The rules: source, claimed exactness, and exactness measured by the rational oracle.
+@dataclass(frozen=True, kw_only=True)
+class AttackOptions(Options):
+    """What a search looks through.
 
-    Parameters
+    Attributes
     ----------
-    attack
-        Instead of the table: search for the pair of laws on which this rule is most wrong (or, if none is
-        found, falls furthest short of the acceptance limit), and print it in small fractions.
     vocab
         For --attack: number of tokens, 2 to 8 (5).
     candidates
@@ -46,27 +37,48 @@ def rules(
         For --attack: of the random starts (0).
     budget
         For --attack: seconds to search (20), at most a day.
-    json
-        Write the report here ("-": standard output).
     """
-    check_writable(json=json)
-    given = {"vocab": vocab, "candidates": candidates, "seed": seed, "budget": budget}
-    if attack is not None:
-        if seed is not None and seed < 0:
-            raise InputError(f"--seed must not be negative, got {seed}")
-        if budget is not None and not 0 < budget <= LONGEST_BUDGET:
+
+    vocab: Count | None = None
+    candidates: Count | None = None
+    seed: Count | None = None
+    budget: Number | None = None
+
+    def check(self) -> None:
+        """Refuse numbers that are out of range."""
+        if self.seed is not None and self.seed < 0:
+            raise InputError(f"--seed must not be negative, got {self.seed}")
+        if self.budget is not None and not 0 < self.budget <= LONGEST_BUDGET:
             raise InputError(
-                f"--budget must be above 0 and at most {LONGEST_BUDGET} seconds (a day), got {budget:g}"
+                f"--budget must be above 0 and at most {LONGEST_BUDGET} seconds (a day), got {self.budget:g}"
             )
-        settings = ATTACK_DEFAULTS | {key: value for key, value in given.items() if value is not None}
-        return _attack(attack, settings, json)
-    if unused := [key for key, value in given.items() if value is not None]:
+
+
+def rules(
+    *, attack: Text | None = None, search: AttackOptions = AttackOptions(), output: JsonOption = JsonOption()
+) -> int:
+    """The rules: source, claimed exactness, and exactness measured by the rational oracle.
+
+    Parameters
+    ----------
+    attack
+        Instead of the table: search for the pair of laws on which this rule is most wrong (or, if none is
+        found, falls furthest short of the acceptance limit), and print it in small fractions.
+    """
+    output.check()
+    if attack is not None:
+        search.check()
+        return _attack(attack, search, output)
+    if unused := [name for name, value in values_of(search).items() if value is not None]:
         raise InputError(f"--{unused[0]} is an option of --attack; give --attack NAME, or leave it out")
     from resispec_verify.catalogue.measured import rules_table
 
     results = rules_table()
-    write_json(json, {"schema": 1, "command": "rules", "results": results})
-    _print(results, table_console(json))
+    console = output.write(json_report("rules", results))
+    records = [_record(r) for r in results]
+    left = tuple(name for name in records[0] if name != "TV max")
+    print_records(console, TITLE, records, dispensable=DISPENSABLE, left=left)
+    print_lines(console, remarks(results))
     return 0
 
 
@@ -80,37 +92,6 @@ def _record(r: dict[str, Any]) -> dict[str, str]:
         "candidates": r["proposal"] or "-",
         "source": r["source"] or "-",
     }
-
-
-def _print(results: list[dict[str, Any]], console: Any) -> None:
-    """As a table, with fewer columns on a narrow terminal, or one value a line; nothing is cut off."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text as Words
-
-    records = [_record(r) for r in results]
-    columns, hidden = list(records[0]), []
-    while _width(columns, records) > console.width and len(hidden) < len(DISPENSABLE):
-        hidden.append(DISPENSABLE[len(hidden)])
-        columns.remove(hidden[-1])
-    print_lines(console, [TITLE])
-    if _width(columns, records) > console.width:
-        for record in records:
-            print_lines(console, ["", *(f"  {key}: {value}" for key, value in record.items())])
-    else:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for column in columns:
-            table.add_column(column, justify="right" if column == "TV max" else "left", no_wrap=True)
-        for record in records:
-            table.add_row(*(Words(record[c], style=COLOURS.get(record[c], "")) for c in columns))
-        console.print(table)
-        if hidden:
-            print_lines(console, [f"(not shown at this width: {', '.join(hidden)}; see --json)"])
-    print_lines(console, remarks(results))
-
-
-def _width(columns: list[str], records: list[dict[str, str]]) -> int:
-    return sum(max(len(c), *(len(r[c]) for r in records)) + 3 for c in columns)
 
 
 def remarks(results: list[dict[str, Any]]) -> list[str]:
@@ -137,26 +118,26 @@ def _emits(witness: dict[str, Any]) -> str:
     return f"{text} {emitted} ({', '.join(witness['marginal'])})"
 
 
-def _attack(name: str, settings: dict[str, Any], json: Any) -> int:
+def _attack(name: str, options: AttackOptions, output: JsonOption) -> int:
     from resispec_verify.catalogue.attack import attack
     from resispec_verify.catalogue.measured import CATALOGUE
 
-    breaking = CATALOGUE[name].breaking if name in CATALOGUE else None
+    breaking = CATALOGUE[name].inexact_with if name in CATALOGUE else None
     variants = [None] if breaking is None else [None, breaking]
+    seed = options.seed or 0
     searches = [
         attack(
             name,
-            vocab=settings["vocab"],
-            candidates=settings["candidates"],
-            seed=settings["seed"],
-            seconds=settings["budget"] / len(variants),
-            options=options,
+            vocab=5 if options.vocab is None else options.vocab,
+            candidates=options.candidates,
+            seed=seed,
+            seconds=(20.0 if options.budget is None else options.budget) / len(variants),
+            options=variant,
         )
-        for options in variants
+        for variant in variants
     ]
-    results = [_report(search, settings["seed"]) for search in searches]
-    write_json(json, {"schema": 1, "command": "rules", "attack": name, "results": results})
-    console = table_console(json)
+    results = [_report(search, seed) for search in searches]
+    console = output.write(json_report("rules", results, attack=name))
     for search, r in zip(searches, results, strict=True):
         print_lines(console, _found(search, r))
     return 0

@@ -26,22 +26,24 @@ def choose_rules(names: list[str], candidates: int, **options: Any) -> tuple[Rul
         Unknown or unusable rule, an option that none of the rules has, two rules of one name, or a number of
         candidates that a rule is not defined for.
     """
-    from resispec_verify.rules import NEED_PARAMETERS, PATH_RULES, RULES, make_rule
+    from resispec_verify.rules import NEED_PARAMETERS, PATH_RULES, RULES
     from resispec_verify.rules.checked import CheckedRule
+    from resispec_verify.rules.spec import parse_rule
 
     names_taken = [*RULES, *NEED_PARAMETERS, *PATH_RULES]
     given = {name: value for name, value in options.items() if value is not None}
     chosen: list[Rule] = []
     for name in dict.fromkeys(names):
         if not _is_file(name):
-            chosen.append(make_rule(name, **given))
+            rule = parse_rule(name, **given)
+            chosen += [] if rule in chosen else [rule]
             continue
         rule = load_rule(name)
         ours = not isinstance(rule, CheckedRule)
         if rule.name in [*(() if ours else names_taken), *(other.name for other in chosen)]:
             raise InputError(f"--rule {name}: the name {rule.name!r} is taken; call the rule something else")
         chosen.append(rule)
-    _refuse_idle(given, chosen)
+    _refuse_idle(given, names)
     check_counts(chosen, candidates)
     for rule in chosen:
         if isinstance(rule, CheckedRule):
@@ -49,16 +51,20 @@ def choose_rules(names: list[str], candidates: int, **options: Any) -> tuple[Rul
     return tuple(chosen)
 
 
-def _refuse_idle(given: dict[str, Any], rules: list[Rule]) -> None:
-    """Refuse options that no rule of the run has; a rule from a file brings its own."""
+def _refuse_idle(given: dict[str, Any], names: list[str]) -> None:
+    """Refuse options that no rule of the run takes; a rule from a file or with the option itself does not."""
     from resispec_verify.rules import RULES
+    from resispec_verify.rules.spec import options_in, parse_rule
 
+    ours = [name for name in names if not _is_file(name)]
     for option in given:
         having = [name for name, rule in RULES.items() if option in getattr(rule, "__dataclass_fields__", {})]
-        if not any(rule.name in having for rule in rules):
+        asked = [name for name in ours if parse_rule(name).name in having]
+        if all(option in options_in(name) for name in asked):
+            why = "each rule that has it says it" if asked else "no rule of this run has it"
             raise InputError(
-                f"--{option.replace('_', '-')} would do nothing: no rule of this run has it "
-                f"(rules that do: {', '.join(having)}); leave it out"
+                f"--{option.replace('_', '-')} would do nothing: {why} (rules that do: {', '.join(having)}); "
+                "leave it out"
             )
 
 
@@ -106,7 +112,7 @@ def load_rule(name: str) -> Rule:
 
 def _execute(path: Path, where: str) -> types.ModuleType:
     from resispec_verify.cli.check_apart import StartedInside
-    from resispec_verify.rules.checked import muted, reason_of
+    from resispec_verify.rules.foreign import muted, reason_of
 
     try:
         if path.exists() and not path.is_file():

@@ -45,7 +45,7 @@ def load_sampler(name: str, style: str) -> Callable[..., Any]:
 
 
 def _imported(module: str, where: str) -> types.ModuleType:
-    from resispec_verify.rules.checked import muted, reason_of
+    from resispec_verify.rules.foreign import muted, reason_of
 
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does; a console script does not

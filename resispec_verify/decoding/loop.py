@@ -12,22 +12,23 @@ All laws are float64 softmaxes of the models' logits. Prompt i has a generator o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from resispec_verify.decoding.candidates import Tree, expected_tokens, grow, rows_at
 from resispec_verify.distributions import Sampling
 from resispec_verify.errors import InputError
-from resispec_verify.evidence.given_candidates import NodeOutcome, outcome_given_candidates
-from resispec_verify.models.tree_models import TreeModel, tree_model
-from resispec_verify.record import arrays
-from resispec_verify.record.loops import Model, check_prompts, draw
-from resispec_verify.rules import Greedy, Proposal, Rule, TupleRule
+from resispec_verify.evidence.given_candidates import NodeOutcome
+from resispec_verify.models import Model, TreeModel, check_prompts, tree_model
+from resispec_verify.record.loops import draw
+from resispec_verify.rules import Rule
 from resispec_verify.topology import Topology
 
-__all__ = ["Decoded", "Step", "Tree", "decode", "decode_steps", "expected_tokens", "grow"]
+__all__ = ["Decoded", "Step", "decode", "decode_steps"]
 
 T1 = Sampling()
 
@@ -105,36 +106,7 @@ class Decoded:
         return emitted, reached
 
 
-@dataclass
-class Tree:
-    """A tree of candidates as it was drawn: fewer nodes than its topology where the draft ran out of tokens.
-
-    Attributes
-    ----------
-    tokens, parents : list of int
-        Of each node; 0 and -1 for the root.
-    children : list of lists of int
-        In the order drawn.
-    planned : list of int
-        How many children the topology has at each node.
-    drafts : dict
-        The draft's law ``(V,)`` at each node that has children in the topology.
-    """
-
-    tokens: list[int] = field(default_factory=lambda: [0])
-    parents: list[int] = field(default_factory=lambda: [-1])
-    children: list[list[int]] = field(default_factory=lambda: [[]])
-    planned: list[int] = field(default_factory=list)
-    drafts: dict[int, np.ndarray] = field(default_factory=dict)
-
-    def outcome(self, rule: Rule, target: np.ndarray, node: int) -> NodeOutcome:
-        """What the rule does at a node that has children in the topology."""
-        candidates = [self.tokens[child] for child in self.children[node]]
-        if isinstance(rule, TupleRule):  # which take a missing candidate as -1
-            candidates += [-1] * (self.planned[node] - len(candidates))
-        return outcome_given_candidates(rule, target, self.drafts[node], candidates)
-
-
+# Ten parameters: each is a choice of the caller, and all but the models and texts are given by name.
 def decode(
     target: TreeModel | Model,
     draft: TreeModel | Model,
@@ -184,16 +156,13 @@ def decode(
         negative seed; logits with NaN or +inf, or only -inf.
     """
     target, draft = _as_tree_model(target), _as_tree_model(draft)
-    options = {"rule": rule, "topology": topology, "tokens": tokens, "sampling": sampling}
     _check(target, draft, prompts, rule, topology, tokens, seed)
+    steps = partial(
+        decode_steps, target, draft, rule=rule, topology=topology, tokens=tokens, sampling=sampling, end=end,
+        expected=expected,
+    )  # fmt: skip
     return [
-        Decoded(
-            number,
-            seed + number,
-            tuple(
-                decode_steps(target, draft, prompt, seed=seed + number, end=end, expected=expected, **options)
-            ),
-        )
+        Decoded(number, seed + number, tuple(steps(prompt, seed=seed + number)))
         for number, prompt in enumerate(prompts)
     ]
 
@@ -218,11 +187,12 @@ def decode_steps(
     target, draft = _as_tree_model(target), _as_tree_model(draft)
     _check(target, draft, [prompt], rule, topology, tokens, seed)
     generator = np.random.default_rng(seed)
+    sequence = _Decoding(target, draft, rule, topology, sampling, generator, end, expected)
     target.open(prompt)
     draft.open(prompt)
     emitted = 0
     while emitted < tokens:
-        step = _step(target, draft, rule, topology, sampling, generator, end, expected)
+        step = sequence.step()
         yield step
         emitted += len(step.tokens)
         if end is not None and step.tokens[-1] == end:
@@ -259,73 +229,79 @@ def _check(
             )
 
 
-def _step(
-    target: TreeModel,
-    draft: TreeModel,
-    rule: Rule,
-    topology: Topology,
-    sampling: Sampling,
-    generator: np.random.Generator,
-    end: int | None,
-    expected: bool,
-) -> Step:
-    clock = time.perf_counter
-    started = clock()
-    tree = grow(draft, rule.proposal, topology, sampling, generator)
-    grown = clock()
-    target.grow(tree.tokens[1:], tree.parents[1:])
-    inner = [node for node, planned in enumerate(tree.planned) if planned] or [0]
-    rows = dict(zip(inner, _rows("target", target, inner), strict=True))
-    target_seconds = clock() - grown
-    outcomes = _Outcomes(tree, rule, rows, sampling)
+@dataclass
+class _Decoding:
+    """One sequence being decoded; the parameters are those of `decode_steps`."""
 
+    target: TreeModel
+    draft: TreeModel
+    rule: Rule
+    topology: Topology
+    sampling: Sampling
+    generator: np.random.Generator
+    end: int | None
+    expected: bool
+
+    def step(self) -> Step:
+        """Grow a tree, verify it, and advance both models by what is emitted."""
+        clock = time.perf_counter
+        started = clock()
+        tree = grow(self.draft, self.rule.proposal, self.topology, self.sampling, self.generator)
+        grown = clock()
+        self.target.grow(tree.tokens[1:], tree.parents[1:])
+        inner = [node for node, planned in enumerate(tree.planned) if planned] or [0]
+        rows = dict(zip(inner, rows_at("target", self.target, inner), strict=True))
+        target_seconds = clock() - grown
+        outcomes = _Outcomes(tree, self.rule, rows, self.sampling)
+        path, chosen, rest = _walk(tree, outcomes, self.generator)
+        if rest is None:
+            leaf = path[-1] if path else 0
+            if leaf not in rows:
+                asked = clock()
+                rows[leaf] = rows_at("target", self.target, [leaf])[0]
+                target_seconds += clock() - asked
+            rest = outcomes.target(leaf)
+        tokens = [*(tree.tokens[child] for child in path), draw(rest, self.generator.random())]
+        verified = clock()
+        length = expected_tokens(tree, outcomes.__getitem__) if self.expected else None
+        left = clock()
+        self.target.advance(path, tokens)
+        target_advanced = clock()
+        self.draft.advance(path, tokens)
+        finished = clock()
+        return Step(
+            tuple(tokens[: tokens.index(self.end) + 1] if self.end in tokens else tokens),
+            accepted_length=len(tokens),
+            expected_length=length,
+            nodes=len(tree.tokens),
+            offered=tuple(len(tree.children[node]) for node in [0, *path][: len(chosen)]),
+            chosen=tuple(chosen),
+            draft_seconds=grown - started + finished - target_advanced,
+            target_seconds=target_seconds + target_advanced - left,
+            verify_seconds=verified - grown - target_seconds,
+        )
+
+
+def _walk(
+    tree: Tree, outcomes: _Outcomes, generator: np.random.Generator
+) -> tuple[list[int], list[int], np.ndarray | None]:
+    """The nodes that are emitted, which child was chosen at each, and the law of the last token.
+
+    The law is None where the path goes to a leaf: then it is the target's.
+    """
     path: list[int] = []
-    offered: list[int] = []
     chosen: list[int] = []
-    node, rest = 0, None
-    while tree.planned[node] and rest is None:
+    node = 0
+    while tree.planned[node]:
         outcome, children = outcomes[node], tree.children[node]
-        pick = _pick(outcome, len(children), generator.random())
-        offered.append(len(children))
-        chosen.append(pick)
-        if pick >= 0:
-            node = children[pick]
-            path.append(node)
-        elif outcome.rest is not None and outcome.rest.sum() > 0:
-            rest = outcome.rest
-        else:  # rounding left a chance of 1e-17 to reject all, and nothing to draw from
-            rest = outcomes.target(node)
-    if rest is None:
-        if node not in rows:
-            asked = clock()
-            rows[node] = _rows("target", target, [node])[0]
-            target_seconds += clock() - asked
-        rest = outcomes.target(node)
-    tokens = [*(tree.tokens[child] for child in path), draw(rest, generator.random())]
-    verified = clock()
-    length = expected_tokens(tree, outcomes.__getitem__) if expected else None
-    left = clock()
-    target.advance(path, tokens)
-    target_advanced = clock()
-    draft.advance(path, tokens)
-    finished = clock()
-    return Step(
-        tuple(tokens[: tokens.index(end) + 1] if end in tokens else tokens),
-        accepted_length=len(tokens),
-        expected_length=length,
-        nodes=len(tree.tokens),
-        offered=tuple(offered),
-        chosen=tuple(chosen),
-        draft_seconds=grown - started + finished - target_advanced,
-        target_seconds=target_seconds + target_advanced - left,
-        verify_seconds=verified - grown - target_seconds,
-    )
-
-
-def _rows(name: str, model: TreeModel, nodes: Sequence[int]) -> np.ndarray:
-    """Logits ``[len(nodes), V]``, checked."""
-    rows = np.asarray(model.logits(nodes))
-    return arrays.logits(f"{name} logits", rows, rows.dtype)
+        chosen.append(_pick(outcome, len(children), generator.random()))
+        if chosen[-1] < 0:
+            # Rounding may leave a chance of 1e-17 to reject all, and nothing to draw from.
+            some = outcome.rest is not None and outcome.rest.sum() > 0
+            return path, chosen, outcome.rest if some else outcomes.target(node)
+        node = children[chosen[-1]]
+        path.append(node)
+    return path, chosen, None
 
 
 class _Outcomes(dict[int, NodeOutcome]):
@@ -343,54 +319,6 @@ class _Outcomes(dict[int, NodeOutcome]):
         return self[node]
 
 
-def grow(
-    draft: TreeModel,
-    proposal: Proposal,
-    topology: Topology,
-    sampling: Sampling,
-    generator: np.random.Generator,
-) -> Tree:
-    """Grow a tree in the draft, level by level, and return what was drawn.
-
-    One call of `TreeModel.logits` a level. Where the proposal has no further candidate, the topology's other
-    children of that node are left out, and all below them.
-    """
-    tree = Tree()
-    shape = [0]  # the topology's node of each node
-    tree.planned.append(len(topology.children[0]))
-    level = [0]
-    while parents := [node for node in level if tree.planned[node]]:
-        rows = _rows("draft", draft, parents)
-        laws = sampling.probabilities(rows, dtype=np.float64)
-        # The best tokens in turn are those of the logits, also where only the first has any probability.
-        ranked = T1.probabilities(rows, dtype=np.float64) if isinstance(proposal, Greedy) else laws
-        first = len(tree.tokens)
-        for node, law, drawn_from in zip(parents, laws, ranked, strict=True):
-            tree.drafts[node] = law
-            drawn = _candidates(proposal, drawn_from, tree.planned[node], generator)
-            for token, place in zip(drawn, topology.children[shape[node]], strict=False):
-                tree.children[node].append(len(tree.tokens))
-                tree.tokens.append(token)
-                tree.parents.append(node)
-                tree.children.append([])
-                tree.planned.append(len(topology.children[place]))
-                shape.append(place)
-        level = list(range(first, len(tree.tokens)))
-        draft.grow(tree.tokens[first:], tree.parents[first:])
-    return tree
-
-
-def _candidates(proposal: Proposal, law: np.ndarray, count: int, generator: np.random.Generator) -> list[int]:
-    """Up to `count` candidates in the order drawn."""
-    drawn: list[int] = []
-    for _ in range(count):
-        next_law = proposal.next(law, tuple(np.asarray(token) for token in drawn))
-        if not next_law.any():
-            break
-        drawn.append(draw(next_law, generator.random()))
-    return drawn
-
-
 def _pick(outcome: NodeOutcome, children: int, u: float) -> int:
     """The candidate that a uniform number selects; -1 for none."""
     cumulative = np.cumsum(outcome.emitted[:children])
@@ -398,23 +326,3 @@ def _pick(outcome: NodeOutcome, children: int, u: float) -> int:
         u *= cumulative[-1]  # one of them is emitted for sure, up to rounding
     picked = int(np.searchsorted(cumulative, u, side="right"))
     return picked if picked < children else -1
-
-
-def expected_tokens(tree: Tree, outcome: Callable[[int], NodeOutcome]) -> float:
-    """The mean accepted length, final token included, of one tree given its candidates.
-
-    The sum over its nodes, the root included, of the probability that each is reached: the product, on the
-    way to it, of the probabilities that the rule emits that child.
-
-    Parameters
-    ----------
-    tree : Tree
-    outcome : callable
-        From a node with children to what the rule does there; asked only where the rule can arrive.
-    """
-    reached = np.zeros(len(tree.tokens))
-    reached[0] = 1.0
-    for node, children in enumerate(tree.children):
-        if children and reached[node] > 0:
-            reached[children] = reached[node] * outcome(node).emitted[: len(children)]
-    return float(reached.sum())

@@ -4,7 +4,6 @@ Nothing here imports CuPy until a `CupyDevice` is made. The kernels have been co
 CPU, but not run on a GPU; docs/gpu.md says what that does and does not show.
 """
 
-from resispec_verify.device.batched_paths import PathSums
 from resispec_verify.device.host import (
     MOST_CANDIDATES,
     path_sums,
@@ -20,7 +19,6 @@ __all__ = [
     "SOURCE",
     "CupyDevice",
     "Device",
-    "PathSums",
     "path_sums",
     "shaped_marginals",
     "softmax",

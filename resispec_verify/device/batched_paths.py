@@ -12,6 +12,7 @@ path that is added to the same sum, in any order: the bound that `evidence` puts
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +21,9 @@ from numpy.typing import NDArray
 
 from resispec_verify.backends import add_at, to_numpy
 from resispec_verify.kernels.elementwise.residuals import density_ratio
+from resispec_verify.kernels.paths.path_sum import PathSum
 
-__all__ = ["PathSums", "chunks", "path_sums", "room_for", "shaped_marginals"]
+__all__ = ["chunks", "path_sums", "room_for", "shaped_marginals"]
 
 # Paths held at once by each number of rejections: a part for each row, so that a batch that does not fit in
 # memory does when it is halved.
@@ -31,41 +33,20 @@ _EXACT = 2e6
 _LEAST_PRICE, _STEP = 2.0**-60, 8
 
 
-class PathSums(NamedTuple):
-    """What expanded paths place, row by row.
-
-    Attributes
-    ----------
-    mass : float64 (B, V)
-        Placed mass in token order; non-negative.
-    acceptance : float64 (B, n)
-        Placed probability that candidate ``i + 1`` is the one emitted.
-    unexpanded : float64 (B, n + 1)
-        Probability of what was not followed further, by the number of candidates known to be rejected.
-    paths : float64 (B,)
-        Paths evaluated; whole numbers.
-    """
-
-    mass: Any
-    acceptance: Any
-    unexpanded: Any
-    paths: Any
-
-
 def room_for(rows: int, vocab: int, candidates: int) -> int:
     """Paths to hold at once: at least what one path's rejections need."""
     return max(vocab + candidates, min(rows * _ROOM_A_ROW, _MOST_ROOM))
 
 
 def shaped_marginals(
-    sums: Callable[[Any, Any, int, NDArray[np.float64]], PathSums],
+    sums: Callable[[Any, Any, int, NDArray[np.float64]], PathSum],
     target: Any,
     draft: Any,
     candidates: int,
     *,
     gap: float,
     most_paths: float,
-) -> PathSums:
+) -> PathSum:
     """ResiSpec's operational marginals with at most ``gap`` left unexpanded, as far as the budget goes.
 
     The heaviest first rejections are followed, by D over what that costs, as many as it takes to leave the
@@ -76,7 +57,7 @@ def shaped_marginals(
     Parameters
     ----------
     sums : callable
-        `path_sums`, or `kernels.gpu.path_sums` on a device.
+        `path_sums`, or `host.path_sums` with a device.
     target, draft : float64 array (B, V)
     candidates : int
         ``n >= 1``.
@@ -87,7 +68,7 @@ def shaped_marginals(
 
     Returns
     -------
-    PathSums
+    PathSum
         ``paths`` counts all passes.
     """
     xp, there = array_namespace(target), device(target)
@@ -112,13 +93,19 @@ def shaped_marginals(
         some = (xp.take(values, rows, axis=0) for values in (target, draft))
         found = sums(*some, candidates, theta[again, None])
         latest[again] = to_numpy(found.paths)
-        found = found._replace(paths=found.paths + xp.take(best.paths, rows, axis=0))
-        place = np.arange(len(theta))
-        place[again] = len(theta) + np.arange(len(again))
-        place = xp.asarray(place, device=there)
-        best = PathSums(
-            *(xp.take(xp.concat(pair, axis=0), place, axis=0) for pair in zip(best, found, strict=True))
-        )
+        spent = found.paths + xp.take(best.paths, rows, axis=0)
+        best = _with_rows(best, again, replace(found, paths=spent))
+
+
+def _with_rows(best: PathSum, rows: NDArray[np.int64], found: PathSum) -> PathSum:
+    """``best`` with some of its rows as they were found anew."""
+    xp, there = array_namespace(best.mass), device(best.mass)
+    place = np.arange(best.mass.shape[0])
+    place[rows] = len(place) + np.arange(len(rows))
+    place = xp.asarray(place, device=there)
+    names = ("mass", "acceptance", "unexpanded", "paths")
+    pairs = ([getattr(one, name) for one in (best, found)] for name in names)
+    return PathSum(*(xp.take(xp.concat(pair, axis=0), place, axis=0) for pair in pairs))
 
 
 def _first_prices(
@@ -166,7 +153,7 @@ def _count(true: Any) -> Any:
 
 def path_sums(
     target: Any, draft: Any, candidates: int, theta: Any = 0.0, *, room: int | None = None
-) -> PathSums:
+) -> PathSum:
     """ResiSpec's operational marginal (proportional, local, excluded) of rows, on their own device.
 
     Parameters
@@ -230,7 +217,7 @@ class _Walk:
         theta = np.broadcast_to(np.asarray(theta, np.float64), (self.rows, candidates + 1))
         self.theta = xp.asarray(theta.copy(), device=self.device)
 
-    def run(self) -> PathSums:
+    def run(self) -> PathSum:
         xp = self.xp
         row = xp.arange(self.rows, device=self.device)
         t = self._zeros(self.rows) + 1.0
@@ -340,7 +327,7 @@ class _Walk:
         for row, a, b in spans:
             into[row, column] = into[row, column] + self.xp.sum(values[a:b])
 
-    def _collect(self, share: Any) -> PathSums:
+    def _collect(self, share: Any) -> PathSum:
         """Each atom is ``t q`` up to its rank and ``p`` beyond it, less the corrections."""
         xp = self.xp
         atom_t, atom_w, correction = (
@@ -352,7 +339,7 @@ class _Walk:
         p, q = self.p[:, :-1], self.q[:, :-1]
         mass = xp.clip(p * (above + share[:, None]) - correction[:, :-1] + q * below, 0.0, None)
         mass = xp.take_along_axis(mass, xp.argsort(self.ranked, axis=-1), axis=-1)
-        return PathSums(mass, self.acceptance, self.unexpanded, self.paths[:, 0])
+        return PathSum(mass, self.acceptance, self.unexpanded, self.paths[:, 0])
 
 
 #: Row of the batch, first and last + 1 of its entries.

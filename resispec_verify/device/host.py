@@ -19,10 +19,11 @@ import numpy as np
 
 from resispec_verify.backends import to_numpy
 from resispec_verify.device import batched_paths
-from resispec_verify.device.batched_paths import PathSums, chunks, room_for
+from resispec_verify.device.batched_paths import chunks, room_for
 from resispec_verify.device.launch import Device
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.elementwise.residuals import density_ratio
+from resispec_verify.kernels.paths.path_sum import PathSum
 
 __all__ = [
     "MOST_CANDIDATES",
@@ -115,7 +116,7 @@ def specinfer_rounds(device: Device, target: Any, draft: Any, rounds: int) -> tu
 
 def path_sums(
     device: Device, target: Any, draft: Any, candidates: int, theta: Any = 0.0, *, room: int | None = None
-) -> PathSums:
+) -> PathSum:
     """`batched_paths.path_sums` by the kernels of ``replay.cu``.
 
     Parameters
@@ -145,7 +146,7 @@ def path_sums(
 
 def shaped_marginals(
     device: Device, target: Any, draft: Any, candidates: int, *, gap: float, most_paths: float
-) -> PathSums:
+) -> PathSum:
     """`batched_paths.shaped_marginals` with the paths of `path_sums`."""
     sums = functools.partial(path_sums, device)
     return batched_paths.shaped_marginals(sums, target, draft, candidates, gap=gap, most_paths=most_paths)
@@ -173,7 +174,7 @@ class _Walk:
         theta = np.broadcast_to(np.asarray(theta, np.float64), (self.rows, candidates + 1))
         self.theta = xp.array(theta, order="C")
 
-    def run(self) -> PathSums:
+    def run(self) -> PathSum:
         roots, cost = self._paths(self.rows)
         self._launch("start_paths", self._blocks(self.rows), np.int64(self.rows), roots, cost)
         self._finish(roots, cost, 0)
@@ -212,7 +213,7 @@ class _Walk:
         common = self.order, self.sums, self.tallies, np.int64(self.vocab), np.int32(self.n)
         self.device.launch(kernel, *grid, *common, *arguments)
 
-    def _collect(self, share: Any) -> PathSums:
+    def _collect(self, share: Any) -> PathSum:
         """Each atom is ``t q`` up to its rank and ``p`` beyond it, less the corrections."""
         xp, n = self.xp, self.n
         above = xp.flip(xp.cumsum(xp.flip(self.sums[:, 1, :], axis=-1), axis=-1), axis=-1)[:, 1:]
@@ -220,4 +221,4 @@ class _Walk:
         p, q = self.order[:, 1, :-1], self.order[:, 2, :-1]
         mass = p * (above + share[:, None]) - self.sums[:, 2, :-1] + q * below
         mass = xp.take_along_axis(xp.clip(mass, 0.0, None), xp.argsort(self.ranked, axis=-1), axis=-1)
-        return PathSums(mass, self.tallies[:, 0, :n], self.tallies[:, 1, :], self.tallies[:, 2, 0])
+        return PathSum(mass, self.tallies[:, 0, :n], self.tallies[:, 1, :], self.tallies[:, 2, 0])

@@ -1,4 +1,9 @@
-"""Reading dumps of logits. A new format is one file with a `read` function and one line in `READERS`."""
+"""Reading dumps of logits: `open_dump`, `open_target`, `open_rounds`, `open_tree`, `load_mapping`.
+
+`formats`: one file format a module; `kinds`: one kind of dump a module; `parts`: many files or chunks as one
+dump; `checks`: what would be read as something else, and what is odd; `rows`: rows that are read when they
+are asked for; `opening`: opening a file, and printing names that came out of one; `fingerprint`.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from resispec_verify.dumps.checks.companions import check_companions
-from resispec_verify.dumps.checks.whole import check_flat, check_rounds, check_target, check_tree
 from resispec_verify.dumps.formats.jsons import with_meta
 from resispec_verify.dumps.formats.readers import READERS, load_mapping
-from resispec_verify.dumps.kinds.flat import (
-    Batch,
-    FlatDump,
-    described,
-    flat_from_mapping,
-    looks_like_probabilities,
-)
+from resispec_verify.dumps.kinds.flat import Batch, FlatDump, flat_from_mapping, looks_like_probabilities
 from resispec_verify.dumps.kinds.keys import (
     CHUNKS_KEY,
     DRAFT_KEYS,
@@ -28,11 +26,11 @@ from resispec_verify.dumps.kinds.keys import (
     kind,
 )
 from resispec_verify.dumps.kinds.rounds import Round, RoundLogits, RoundsDump, rounds_from_mapping
-from resispec_verify.dumps.kinds.target import TargetDump, described_target, target_from_mapping
+from resispec_verify.dumps.kinds.target import TargetDump, target_from_mapping
 from resispec_verify.dumps.kinds.tree import TreeDump, TreeLogits, tree_from_mapping
 from resispec_verify.dumps.parts.reduced import MAP_KEY, MASK_KEY
-from resispec_verify.dumps.parts.shard_files import ShardList, find_shards
-from resispec_verify.dumps.parts.shards import Part, join, join_targets
+from resispec_verify.dumps.parts.shard_files import find_shards
+from resispec_verify.dumps.parts.shards import AnyDump, PartSource, join
 from resispec_verify.dumps.parts.vocabulary import Axis, axis_of, check_alone, join_vocabulary
 from resispec_verify.errors import InputError
 
@@ -79,23 +77,10 @@ def open_dump(path: PathLike, *, pad_vocab: bool = False, shards: Axis | None = 
     ------
     InputError
         As `load_mapping` and `flat_from_mapping`; for shards also if they do not fit together, or it is not
-        certain what they are parts of; rows that are not over a vocabulary (`dumps.whole`).
+        certain what they are parts of; rows that are not over a vocabulary.
     """
-    _check_axis(shards)
-    found = find_shards(path)
-    if found is None:
-        _one_file(path, shards)
-        mapping = load_mapping(path)
-        dump = _flat(os.fspath(path), mapping, pad_vocab=pad_vocab)
-        check_alone(path, mapping, dump.target.shape[-1], shards)
-        return check_flat(dump)
-    parts = _files(found)
-    if axis_of(path, parts, shards or found.axis) == "vocab":
-        read = partial(flat_from_mapping, part=True)
-        whole = join_vocabulary(path, parts, read, ordered=found.indexed)
-    else:
-        whole = join(path, parts, partial(_flat, pad_vocab=pad_vocab), from_zero=found.from_zero)
-    return check_flat(_whole(os.fspath(path), whole, found.beside))
+    read = partial(flat_from_mapping, pad_vocab=pad_vocab)
+    return _opened(path, read, partial(flat_from_mapping, part=True), shards)
 
 
 def open_target(path: PathLike, *, shards: Axis | None = None) -> TargetDump:
@@ -114,25 +99,12 @@ def open_target(path: PathLike, *, shards: Axis | None = None) -> TargetDump:
     InputError
         As `open_dump`.
     """
-    _check_axis(shards)
-    found = find_shards(path)
-    if found is None:
-        _one_file(path, shards)
-        return target_of(path, load_mapping(path), shards)
-    parts = _files(found)
-    if axis_of(path, parts, shards or found.axis) == "vocab":
-        read = partial(target_from_mapping, part=True)
-        whole = join_vocabulary(path, parts, read, ordered=found.indexed)
-    else:
-        whole = join_targets(path, parts, _target, from_zero=found.from_zero)
-    return check_target(_whole_target(os.fspath(path), whole, found.beside))
+    return _opened(path, target_from_mapping, partial(target_from_mapping, part=True), shards)
 
 
 def target_of(path: PathLike, mapping: dict, shards: Axis | None = None) -> TargetDump:
     """The target in what one file holds; raises as `open_target`."""
-    dump = _target(os.fspath(path), mapping)
-    check_alone(path, mapping, dump.vocab, shards)
-    return check_target(dump)
+    return _of_one_file(path, mapping, target_from_mapping, shards)
 
 
 def open_rounds(path: PathLike, *, pad_vocab: bool = False) -> RoundsDump:
@@ -143,7 +115,7 @@ def open_rounds(path: PathLike, *, pad_vocab: bool = False) -> RoundsDump:
     InputError
         As `load_mapping` and `rounds_from_mapping`.
     """
-    return check_rounds(rounds_from_mapping(path, load_mapping(path), pad_vocab=pad_vocab))
+    return rounds_from_mapping(path, load_mapping(path), pad_vocab=pad_vocab).checked()
 
 
 def open_tree(path: PathLike, *, pad_vocab: bool = False) -> TreeDump:
@@ -154,7 +126,7 @@ def open_tree(path: PathLike, *, pad_vocab: bool = False) -> TreeDump:
     InputError
         As `load_mapping` and `tree_from_mapping`.
     """
-    return check_tree(tree_from_mapping(path, load_mapping(path), pad_vocab=pad_vocab))
+    return tree_from_mapping(path, load_mapping(path), pad_vocab=pad_vocab).checked()
 
 
 def files_of(path: PathLike) -> list[Path]:
@@ -169,44 +141,54 @@ def files_of(path: PathLike) -> list[Path]:
     return [Path(path)] if shards is None else shards.files
 
 
-def _check_axis(shards: object) -> None:
+def _opened(
+    path: PathLike,
+    read: Callable[[str, dict], AnyDump],
+    read_part: Callable[[str, dict], AnyDump],
+    shards: Axis | None,
+) -> AnyDump:
+    """One file as `read` has it, or many as one dump; `read_part` reads a part of a vocabulary."""
     if shards not in (None, "vocab", "positions"):
         raise InputError(f"shards must be 'vocab' or 'positions', or None, got {shards!r}")
+    found = find_shards(path)
+    if found is None:
+        if shards == "vocab":
+            raise InputError(
+                f"{path}: is one file, and --shards vocab is for a folder of several; give that, or leave it "
+                "out"
+            )
+        return _of_one_file(path, load_mapping(path), read, shards)
+    parts = [
+        PartSource(os.fspath(file), partial(_with_map, partial(load_mapping, file), found.beside), *stated)
+        for file, stated in zip(found.files, found.stated, strict=True)
+    ]
+    if axis_of(path, parts, shards or found.axis) == "vocab":
+        whole = join_vocabulary(path, parts, read_part, ordered=found.indexed)
+    else:
+        whole = join(path, parts, partial(_joined, read), from_zero=found.from_zero)
+    return _described(whole, found.beside).checked()
 
 
-def _one_file(path: PathLike, shards: Axis | None) -> None:
-    if shards == "vocab":
-        raise InputError(
-            f"{path}: is one file, and --shards vocab is for a folder of several; give that, or leave it out"
-        )
+def _of_one_file(
+    path: PathLike, mapping: dict, read: Callable[[str, dict], AnyDump], shards: Axis | None
+) -> AnyDump:
+    dump = _joined(read, os.fspath(path), mapping)
+    check_alone(path, mapping, dump.target.shape[-1], shards)
+    return dump.checked()
 
 
-def _flat(name: str, mapping: dict, *, pad_vocab: bool = False) -> FlatDump:
-    if kind(mapping) == "flat" and CHUNKS_KEY in mapping:
-        read = partial(_plain_chunk, partial(flat_from_mapping, pad_vocab=pad_vocab))
-        chunks, beside = _chunks(name, mapping)
-        return _whole(name, join(name, chunks, read), beside)
-    return flat_from_mapping(name, mapping, pad_vocab=pad_vocab)
+def _joined(read: Callable[[str, dict], AnyDump], name: str, mapping: dict) -> AnyDump:
+    """What one file holds, its chunks joined if it has some."""
+    if kind(mapping) != "flat" or CHUNKS_KEY not in mapping:
+        return read(name, mapping)
+    chunks, beside = _chunks(name, mapping)
+    return _described(join(name, chunks, partial(_plain_chunk, read)), beside)
 
 
-def _target(name: str, mapping: dict) -> TargetDump:
-    if kind(mapping) == "flat" and CHUNKS_KEY in mapping:
-        read = partial(_plain_chunk, target_from_mapping)
-        chunks, beside = _chunks(name, mapping)
-        return _whole_target(name, join_targets(name, chunks, read), beside)
-    return target_from_mapping(name, mapping)
-
-
-def _whole(name: str, dump: FlatDump, beside: dict) -> FlatDump:
+def _described(dump: AnyDump, beside: dict) -> AnyDump:
     """Parts joined, with what lies beside them: honoured or refused as beside the logits of one file."""
-    held = zip(dump.keys, (dump.target, dump.draft, dump.proposal), strict=True)
-    check_companions(name, beside, {key: rows for key, rows in held if rows is not None})
-    return described(name, dump, beside)
-
-
-def _whole_target(name: str, dump: TargetDump, beside: dict) -> TargetDump:
-    check_companions(name, beside, {dump.key: dump.target})
-    return described_target(name, dump, beside)
+    check_companions(dump.path, beside, dump.held)
+    return dump.described(beside)
 
 
 def _with_map(load: Callable[[], dict], beside: dict) -> dict:
@@ -215,14 +197,7 @@ def _with_map(load: Callable[[], dict], beside: dict) -> dict:
     return {**maps, **load()}
 
 
-def _files(shards: ShardList) -> list[Part]:
-    return [
-        Part(os.fspath(file), partial(_with_map, partial(load_mapping, file), shards.beside), start, rows)
-        for file, (start, rows) in zip(shards.files, shards.stated, strict=True)
-    ]
-
-
-def _chunks(path: str, mapping: dict) -> tuple[list[Part], dict]:
+def _chunks(path: str, mapping: dict) -> tuple[list[PartSource], dict]:
     """The chunks of a file, and what lies beside them."""
     chunks = mapping[CHUNKS_KEY]
     beside = {key: value for key, value in mapping.items() if key != CHUNKS_KEY}
@@ -232,7 +207,7 @@ def _chunks(path: str, mapping: dict) -> tuple[list[Part], dict]:
         raise InputError(f"{path}: {CHUNKS_KEY} is not a list of dicts; save one dict with logits a chunk")
     # A part that is no dict is named when it is opened.
     parts = [
-        Part(f"{path}: {CHUNKS_KEY}[{i}]", partial(_with_map, partial(_chunk, path, i, chunk), beside))
+        PartSource(f"{path}: {CHUNKS_KEY}[{i}]", partial(_with_map, partial(_chunk, path, i, chunk), beside))
         for i, chunk in enumerate(chunks)
     ]
     return parts, beside

@@ -24,7 +24,9 @@ __all__ = [
     "Scattered",
     "Stacked",
     "checked_rows",
+    "dtype_names",
     "kept_of",
+    "padded",
     "rows_of",
     "widened",
 ]
@@ -246,6 +248,20 @@ def widened(rows: np.ndarray) -> np.ndarray:
     wide = np.float64 if rows.dtype.itemsize == 8 else np.float32
     with np.errstate(invalid="ignore"):  # signalling NaNs; they are reported with their position
         return rows.astype(wide, order="C", copy=True)
+
+
+def padded(rows: np.ndarray, width: int) -> np.ndarray:
+    """Return rows ``[n, narrower]`` as ``[n, width]``, with -inf for the tokens that they do not have."""
+    if rows.shape[-1] == width:
+        return rows
+    wide = np.full((len(rows), width), -np.inf, rows.dtype)
+    wide[:, : rows.shape[-1]] = rows
+    return wide
+
+
+def dtype_names(*arrays: Rows) -> str:
+    """Return the stored type of rows, or those of target and draft, such as ``float16/float32``."""
+    return "/".join(dict.fromkeys(getattr(rows, "stored", rows.dtype.name) for rows in arrays))
 
 
 def checked_rows(

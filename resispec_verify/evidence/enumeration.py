@@ -3,12 +3,12 @@
 Ways from fast to general, with one result:
 
 1. a rule whose residual ignores the rejected token has one state a round: n rounds on whole batches;
-2. a rule may sum its own paths (ResiSpec: one scalar a path, Sequoia: two; `Rule.sum_paths`), on the CPU, or
-   for ResiSpec as printed where the arrays live (`evidence.device_paths`);
+2. a rule may sum its own paths (ResiSpec: one scalar a path, Sequoia: two): on the CPU (`Rule.sum_paths`), or
+   where the arrays live (`Rule.sum_paths_on_device`, `evidence.on_device`);
 3. otherwise paths are expanded one batch of rejected tokens at a time, heaviest first, until what is left
    unexpanded, the certified gap, is small enough or the budget is spent.
 
-Rules that decide about all their candidates at once are enumerated over tuples, in `evidence.tuples`.
+Rules that decide about all their candidates at once are enumerated over tuples, in `evidence.tuple_rules`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
-from resispec_verify.device.marginals import device_marginals
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.expansion import Budget, Expansion, eps_of, fair_draws
 from resispec_verify.evidence.marginal import (
     Marginals,
     magnified,
+    of_path_sum,
     rounding_bound,
+    stacked,
     summation_error,
     tv_interval,
     underflow,
 )
+from resispec_verify.evidence.on_device import settled_on_device
 from resispec_verify.evidence.tuple_rules import tuple_marginals
 from resispec_verify.kernels.elementwise import compiled
 from resispec_verify.kernels.elementwise.residuals import ALL
@@ -82,13 +84,12 @@ def operational_marginals(
         Fewer candidates than the rule is defined for.
     """
     budget = budget or Budget()
-    n = candidates if rule.most_candidates is None else min(candidates, rule.most_candidates)
+    n = rule.verifiable(candidates)
     if n < rule.least_candidates:
         raise InputError(f"rule {rule.name!r} needs {rule.least_candidates} candidates, got {n}")
     proposal = proposal or rule.proposal
     declared = drawn_from is None
-    own = declared and proposal == rule.proposal
-    drawn_from = draft if drawn_from is None else drawn_from
+    drawn_from = draft if declared else drawn_from
     # A rule gets copies: one that writes into its arguments is scored on the originals.
     shown, said = (array_namespace(a).asarray(a, copy=True) for a in (target, draft))
     if isinstance(rule, TupleRule):
@@ -96,34 +97,45 @@ def operational_marginals(
     if rule.depends_on == "nothing" and isinstance(proposal, Iid):
         return _token_free(rule, shown, said, n, drawn_from, fair_draws(rule, proposal, declared))
 
-    settled = device_marginals(rule, shown, said, n, list(_gaps(budget)), budget.most_paths) if own else {}
+    own = declared and proposal == rule.proposal  # what path sums are for
+    settled: dict[int, Marginals] = {}
+    if own:
+        settled = settled_on_device(rule, shown, said, n, list(_gaps(budget)), budget.most_paths)
 
     def position(i: int) -> Marginals:
         if i in settled:
             return settled[i]
         p, q, s = shown[i, :], said[i, :], drawn_from[i, :]
-        best: Marginals | None = None
-        spent = 0
-        for gap in _gaps(budget):
-            left = replace(
-                budget, gap=gap, most_paths=budget.most_paths - spent, most_states=budget.most_states - spent
-            )
+
+        def attempt(left: Budget) -> Marginals:
             row = _summed(rule, p, q, n, left) if own and n > 0 else None
-            row = row or Expansion(rule, p, q, n, s, proposal, left, declared).run()
-            spent += row.expansions[0]
-            if best is None or float(row.gap[0]) <= float(best.gap[0]):
-                best = row
-            low, high = tv_interval(best, target[i : i + 1, :])
-            most = resolution(eps_of(target))
-            verdict = judge(float(low[0]), float(high[0]), float(best.rounding[0]), most)
-            if row.exhausted[0] or verdict is not Verdict.UNDECIDED:
-                break
-        assert best is not None
-        return replace(best, expansions=[spent], exhausted=[bool(float(best.gap[0]) > budget.gap)])
+            return row or Expansion(rule, p, q, n, s, proposal, left, declared).run()
+
+        return _until_decided(attempt, target[i : i + 1, :], budget)
 
     # Compiled path sums release the interpreter lock; positions are independent of each other and of the
     # number of threads.
-    return _stack(in_threads(position, range(target.shape[0])))
+    return stacked(in_threads(position, range(target.shape[0])))
+
+
+def _until_decided(attempt: Callable[[Budget], Marginals], target: Any, budget: Budget) -> Marginals:
+    """The best of what one position ``(1, V)`` gives within smaller and smaller gaps."""
+    best: Marginals | None = None
+    spent = 0
+    for gap in _gaps(budget):
+        left = replace(
+            budget, gap=gap, most_paths=budget.most_paths - spent, most_states=budget.most_states - spent
+        )
+        row = attempt(left)
+        spent += row.expansions[0]
+        if best is None or float(row.gap[0]) <= float(best.gap[0]):
+            best = row
+        low, high = tv_interval(best, target)
+        verdict = judge(float(low[0]), float(high[0]), float(best.rounding[0]), resolution(eps_of(target)))
+        if row.exhausted[0] or verdict is not Verdict.UNDECIDED:
+            break
+    assert best is not None
+    return replace(best, expansions=[spent], exhausted=[bool(float(best.gap[0]) > budget.gap)])
 
 
 def in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
@@ -143,20 +155,6 @@ def _gaps(budget: Budget) -> Iterator[float]:
     yield budget.gap
     if budget.until_decided and budget.gap > 0:
         yield from (budget.gap * 1e-3, budget.gap * 1e-6, 0.0)
-
-
-def _stack(rows: list[Marginals]) -> Marginals:
-    xp = array_namespace(rows[0].placed)
-
-    def stacked(name: str) -> Any:
-        return xp.concat([getattr(row, name) for row in rows], axis=0)
-
-    return Marginals(
-        *(stacked(name) for name in ("placed", "first", "unexpanded", "acceptance", "rounding")),
-        expansions=[e for row in rows for e in row.expansions],
-        exhausted=[e for row in rows for e in row.exhausted],
-        acceptance_error=[e for row in rows for e in row.acceptance_error or [0.0]],
-    )
 
 
 def _token_free(rule: Rule, target: Any, draft: Any, n: int, drawn_from: Any, fair: bool) -> Marginals:
@@ -209,28 +207,10 @@ def _token_free(rule: Rule, target: Any, draft: Any, n: int, drawn_from: Any, fa
 
 def _summed(rule: Rule, p: Any, q: Any, n: int, budget: Budget) -> Marginals | None:
     """A rule that sums its own paths, on one position, in float64 on the CPU."""
-    xp = array_namespace(p)
     host_p, host_q = to_numpy(p).astype(np.float64), to_numpy(q).astype(np.float64)
-    placed = rule.sum_paths(host_p, host_q, n, budget.gap, budget.most_paths)
-    if placed is None:
+    found = rule.sum_paths(host_p, host_q, n, budget.gap, budget.most_paths)
+    if found is None:
         return None
-
-    def row(values: Any) -> Any:
-        return xp.asarray(np.asarray(values, np.float64)[None, ...], device=p.device)
-
-    gap = float(placed.unexpanded.sum())
-    # Prefix sums are sequential (V roundings, two of them and the pass that collects them), and each of the
-    # evaluated paths is one more addition somewhere.
-    roundings = 3.0 * p.shape[-1] + placed.paths + 24
-    return Marginals(
-        row(placed.mass),
-        row(np.minimum(host_p, host_q)),
-        unexpanded=row(placed.unexpanded),
-        acceptance=row(placed.acceptance),
-        rounding=row(
-            rounding_bound(host_p, host_q, n, roundings, float(np.finfo(np.float64).eps)) + placed.rounding
-        ),
-        expansions=[placed.paths],
-        exhausted=[gap > budget.gap],
-        acceptance_error=[placed.acceptance_error],
-    )
+    marginals = of_path_sum(found, host_p[None, :], host_q[None, :], n, budget.gap)
+    xp = array_namespace(p)
+    return marginals.mapped(lambda values: xp.asarray(values, device=p.device))

@@ -57,7 +57,7 @@ def outcome_given_candidates(rule: Rule, target: Any, draft: Any, candidates: An
     """
     xp = array_namespace(target, draft)
     drawn = [int(token) for token in candidates]
-    n = len(drawn) if rule.most_candidates is None else min(len(drawn), rule.most_candidates)
+    n = rule.verifiable(len(drawn))
     if n < rule.least_candidates:
         raise InputError(f"rule {rule.name!r} needs {rule.least_candidates} candidates, got {len(drawn)}")
     emitted = np.zeros(len(drawn))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
+from resispec_verify.kernels.paths.path_sum import PathSum
 
 # Relative errors above it are no errors of first order: they can decide which tokens are accepted.
 _FIRST_ORDER = 2.0**-20
@@ -19,7 +21,9 @@ __all__ = [
     "estimated_acceptance",
     "magnified",
     "number",
+    "of_path_sum",
     "rounding_bound",
+    "stacked",
     "summation_error",
     "tv_interval",
     "underflow",
@@ -65,6 +69,62 @@ class Marginals:
     def gap(self) -> Any:
         """Mass not placed, ``(B,)``."""
         return array_namespace(self.unexpanded).sum(self.unexpanded, axis=-1)
+
+    def mapped(self, function: Callable[[Any], Any]) -> Marginals:
+        """The same with a function applied to each of its arrays."""
+        return replace(self, **{name: function(getattr(self, name)) for name in _ARRAYS})
+
+    def row(self, k: int) -> Marginals:
+        """One position by itself."""
+        lists = ("expansions", "exhausted", "acceptance_error")
+        alone = self.mapped(lambda values: values[k : k + 1, ...])
+        return replace(alone, **{name: getattr(self, name)[k : k + 1] for name in lists})
+
+
+_ARRAYS = ("placed", "first", "unexpanded", "acceptance", "rounding")
+
+
+def stacked(rows: Sequence[Marginals]) -> Marginals:
+    """Marginals of the same rule and number of candidates, one after the other."""
+    xp = array_namespace(rows[0].placed)
+    return Marginals(
+        *(xp.concat([getattr(row, name) for row in rows], axis=0) for name in _ARRAYS),
+        expansions=[e for row in rows for e in row.expansions],
+        exhausted=[e for row in rows for e in row.exhausted],
+        acceptance_error=[e for row in rows for e in row.acceptance_error or [0.0]],
+    )
+
+
+def of_path_sum(found: PathSum, target: Any, draft: Any, candidates: int, gap: float) -> Marginals:
+    """The marginals that a path sum is, with the bound on its rounding.
+
+    Parameters
+    ----------
+    found : PathSum
+        Of a batch, or of a batch of one without that axis.
+    target, draft : float64 array (B, V)
+        What was summed over; on the device of the sum.
+    candidates : int
+    gap : float
+        Mass that was allowed to stay unexpanded.
+    """
+    xp, rows = array_namespace(target), target.shape[0]
+    paths = [found.paths] if isinstance(found.paths, int) else to_numpy(found.paths).tolist()
+    # Prefix sums are sequential (V roundings, two of them and the pass that collects them), or shorter, and
+    # each of the evaluated paths is one more addition somewhere.
+    roundings = 3.0 * target.shape[-1] + found.paths + 24
+    eps = float(np.finfo(np.float64).eps)
+    unexpanded = xp.reshape(found.unexpanded, (rows, candidates + 1))
+    return Marginals(
+        xp.reshape(found.mass, target.shape),
+        xp.minimum(target, draft),
+        unexpanded=unexpanded,
+        acceptance=xp.reshape(found.acceptance, (rows, candidates)),
+        rounding=rounding_bound(target, draft, candidates, roundings, eps) + found.rounding,
+        expansions=[int(count) for count in paths],
+        exhausted=(to_numpy(unexpanded).sum(axis=-1) > gap).tolist(),
+        acceptance_error=[found.acceptance_error] * rows,
+    )
 
 
 def summation_error(vocab: int) -> int:

@@ -27,7 +27,7 @@ from resispec_verify.errors import InputError
 from resispec_verify.kernels.elementwise.divergences import distances
 from resispec_verify.kernels.elementwise.probabilities import softmax, temper
 from resispec_verify.logged.rounds_input import half_ulp
-from resispec_verify.runs.over_dumps import logits_of
+from resispec_verify.tables.reading import logits_of
 
 __all__ = ["COLUMNS", "Comparison", "compare_dumps", "read_target", "stored_precision"]
 
@@ -181,8 +181,7 @@ def compare_dumps(
     path_b: str | os.PathLike[str],
     *,
     temperature: float | None = None,
-    start: int | None = None,
-    stop: int | None = None,
+    positions: tuple[int | None, int | None] = (None, None),
     batch: int | None = None,
     shards: Axis | None = None,
     kind: str | None = None,
@@ -194,8 +193,8 @@ def compare_dumps(
     ----------
     temperature : float or None
         None: what the dumps state, or else 1.
-    start, stop, batch : int or None
-        Range of positions, and how many at a time.
+    positions, batch
+        First and last position, and how many at a time.
     shards : {"vocab", "positions"} or None
         As in `open_dump`.
     kind : {"logits", "probabilities", "log-probabilities"}, optional
@@ -217,7 +216,7 @@ def compare_dumps(
         )
     _same_prefixes(a, b, one, other)
     _check_processed(a, b, temperature, kind, asked)
-    start, stop = start or 0, a.positions if stop is None else stop
+    start, stop = positions[0] or 0, a.positions if positions[1] is None else positions[1]
     if not 0 <= start < stop <= a.positions:
         raise InputError(
             f"positions {start}:{stop} are outside the dumps, which have 0:{a.positions}; give a non-empty "
@@ -227,25 +226,27 @@ def compare_dumps(
     tokens = next((ids for ids in following if ids is not None), None)
     result = Comparison(a, b, temperature, next_tokens=tokens is not None)
     size = batch or max(1, min(64, _BATCH_ELEMENTS // a.vocab))
-    coarse = None
     for first in range(start, stop, size):
         last = min(first + size, stop)
-        rows = tuple(dump.batch(first, last) for dump in (a, b))
-        if coarse is None:
-            kinds = [
-                # What a quantised dump knows of its values is its step, whatever they happen to fit in.
-                stored_precision(r, d.target.dtype) if d.step is None else np.dtype(d.target.dtype)
-                for r, d in zip(rows, (a, b), strict=True)
-            ]
-            coarse = min(kinds, key=lambda kind: ml_dtypes.finfo(kind).nmant)
-            result.precision = coarse.name
+        stored = [dump.batch(first, last) for dump in (a, b)]
+        result.precision = result.precision or _coarser(a, b, *stored)
         x, y = (
-            logits_of(kind or "logits", r, f"{d.path}: {d.key}", first, d.target.dtype)
-            for r, d in zip(rows, (a, b), strict=True)
+            logits_of(kind or "logits", rows, f"{dump.path}: {dump.key}", first, dump.target.dtype)
+            for rows, dump in zip(stored, (a, b), strict=True)
         )
-        _add(result, x, y, first, coarse, None if tokens is None else tokens[first:last])
+        _add(result, x, y, first, None if tokens is None else tokens[first:last])
         advance(last - first)
     return result
+
+
+def _coarser(a: TargetDump, b: TargetDump, rows_a: np.ndarray, rows_b: np.ndarray) -> str:
+    """The coarser of the types that the values of two dumps have."""
+    kinds = [
+        # What a quantised dump knows of its values is its step, whatever they happen to fit in.
+        stored_precision(rows, dump.target.dtype) if dump.step is None else np.dtype(dump.target.dtype)
+        for rows, dump in ((rows_a, a), (rows_b, b))
+    ]
+    return min(kinds, key=lambda kind: ml_dtypes.finfo(kind).nmant).name
 
 
 def _stated_temperature(a: TargetDump, b: TargetDump) -> float:
@@ -295,9 +296,7 @@ def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.where(a == b, 0.0, np.abs(a - b))
 
 
-def _add(
-    result: Comparison, a: np.ndarray, b: np.ndarray, first: int, coarse: np.dtype, tokens: np.ndarray | None
-) -> None:
+def _add(result: Comparison, a: np.ndarray, b: np.ndarray, first: int, tokens: np.ndarray | None) -> None:
     """Add the positions ``first, first + 1, ...`` with logits ``(n, V)``."""
     n = np.arange(len(a))
     apart = _difference(a, b)
@@ -332,18 +331,12 @@ def _add(
         "nll_a": -logs[0][n, token],
         "nll_b": -logs[1][n, token],
     }
-    columns |= _ties(a, b, columns, coarse, (result.a.step, result.b.step))
+    columns |= _ties(a, b, columns, result)
     for name in COLUMNS:
         result.columns[name] += np.asarray(columns[name]).tolist()
 
 
-def _ties(
-    a: np.ndarray,
-    b: np.ndarray,
-    columns: Mapping[str, Any],
-    coarse: np.dtype,
-    steps: tuple[float | None, float | None],
-) -> dict[str, Any]:
+def _ties(a: np.ndarray, b: np.ndarray, columns: Mapping[str, Any], result: Comparison) -> dict[str, Any]:
     """Gaps of the best two, the unit in the last place at the top, and whether a flip is only a near-tie.
 
     A flip is a near-tie where in either dump the two tokens that changed places are within one unit: a last
@@ -352,8 +345,8 @@ def _ties(
     """
     n = np.arange(len(a))
     tops = np.maximum(np.abs(a[n, columns["top_a"]]), np.abs(b[n, columns["top_b"]]))
-    ulp = 2 * half_ulp(tops, coarse)
-    for rows, step in zip((a, b), steps, strict=True):
+    ulp = 2 * half_ulp(tops, result.precision)
+    for rows, step in ((a, result.a.step), (b, result.b.step)):
         if step is not None:
             largest = np.abs(rows, where=np.isfinite(rows), out=np.zeros_like(rows)).max(axis=-1)
             ulp = np.maximum(ulp, step * (1 + _STEP_ERROR) + 4 * half_ulp(largest, np.float32))

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from resispec_verify.logged.compare import COLUMNS, Comparison
-from resispec_verify.tables.summary import SCHEMA, plain
+from resispec_verify.schema import envelope
+from resispec_verify.tables.means import mean, mean_and_error
 
 __all__ = ["KL_DIRECTION", "compare_report", "comparison_records", "quantile", "spread"]
 
@@ -27,22 +28,12 @@ def quantile(ordered: Sequence[float], level: float) -> float:
     return low + part * (high - low)
 
 
-def _mean(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and its standard error, None where there is none."""
-    if not all(map(math.isfinite, values)):
-        return math.inf, None
-    mean, n = math.fsum(values) / len(values), len(values)
-    if n < 2:
-        return mean, None
-    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1) / n)
-
-
 def spread(values: Sequence[float]) -> dict[str, Any]:
     """Mean, its standard error, extremes and quantiles."""
-    mean, error = _mean(values)
+    average, error = mean_and_error(values)
     ordered = sorted(values)
     return {
-        "mean": mean,
+        "mean": average,
         "standard_error": error,
         "max": ordered[-1],
         **{name: quantile(ordered, level) for name, level in LEVELS.items()},
@@ -52,7 +43,7 @@ def spread(values: Sequence[float]) -> dict[str, Any]:
 
 def _root_mean_square(values: Sequence[float]) -> dict[str, Any]:
     """The root of the mean square; its standard error is that of the mean square over ``2 rms``."""
-    square, error = _mean([v * v for v in values])
+    square, error = mean_and_error([v * v for v in values])
     rms = math.sqrt(square)
     return {"value": rms, "standard_error": error / (2 * rms) if error is not None and rms > 0 else error}
 
@@ -61,16 +52,17 @@ def _perplexities(nll_a: Sequence[float], nll_b: Sequence[float]) -> dict[str, A
     """Perplexities of the logged tokens, and the logarithm of ``ppl_b / ppl_a``, with standard errors."""
 
     def perplexity(values: Sequence[float]) -> dict[str, Any]:
-        mean, error = _mean(values)
-        value = math.exp(mean) if mean < 700 else math.inf  # e^700 is finite
+        average, error = mean_and_error(values)
+        value = math.exp(average) if average < 700 else math.inf  # e^700 is finite
         return {"value": value, "standard_error": None if error is None else value * error}
 
     both = all(map(math.isfinite, (*nll_a, *nll_b)))
-    mean, error = _mean([y - x for x, y in zip(nll_a, nll_b, strict=True)]) if both else (None, None)
+    ratios = [y - x for x, y in zip(nll_a, nll_b, strict=True)]
+    ratio, error = mean_and_error(ratios) if both else (None, None)
     return {
         "a": perplexity(nll_a),
         "b": perplexity(nll_b),
-        "ln_ratio": {"value": mean, "standard_error": error},
+        "ln_ratio": {"value": ratio, "standard_error": error},
     }
 
 
@@ -98,11 +90,11 @@ def summarize_comparison(c: Comparison, tail: int) -> dict[str, Any]:
         "max_abs_log_probability": max(columns["max_abs_log_probability"]),
         "logit_difference": {name: c.logit_quantile(level) for name, level in LEVELS.items()},
         "support_differs": c.support_differs,
-        "tv_mean": _mean(columns["tv"])[0],
+        "tv_mean": mean(columns["tv"]),
         "tv_max": max(columns["tv"]),
-        "kl_mean": _mean(kl)[0],
+        "kl_mean": mean(kl),
         "kl_max": max(kl),
-        "kl_reverse_mean": _mean(columns["kl_reverse"])[0],
+        "kl_reverse_mean": mean(columns["kl_reverse"]),
         "kl_reverse_max": max(columns["kl_reverse"]),
         "flips": len(flips),
         "near_ties": status.count("near-tie"),
@@ -138,16 +130,8 @@ def compare_report(c: Comparison, tail: int) -> dict[str, Any]:
         }
         for d in (c.a, c.b)
     ]
-    return plain(
-        {
-            "schema": SCHEMA,
-            "command": "compare",
-            "kl_direction": KL_DIRECTION,
-            "a": facts[0],
-            "b": facts[1],
-            "results": [summarize_comparison(c, tail)],
-        }
-    )
+    results = [summarize_comparison(c, tail)]
+    return envelope("compare", results, kl_direction=KL_DIRECTION, a=facts[0], b=facts[1])
 
 
 def comparison_records(c: Comparison) -> Iterator[dict[str, Any]]:

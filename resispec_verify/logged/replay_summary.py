@@ -17,9 +17,9 @@ import numpy as np
 
 from resispec_verify.evidence.changing_laws import ChangingLaws
 from resispec_verify.logged.replay import Replay, tests_of
-from resispec_verify.tables.summary import plain
+from resispec_verify.schema import envelope, plain
 
-__all__ = ["ALPHA", "POWER", "check_records", "poisson_binomial_tails", "summarize_replay"]
+__all__ = ["ALPHA", "POWER", "check_records", "poisson_binomial_tails", "replay_report", "summarize_replay"]
 
 #: Default level of the statistical test, for all positions together.
 ALPHA = 1e-6
@@ -144,6 +144,11 @@ def summarize_replay(result: Replay, alpha: float = ALPHA) -> dict[str, Any]:
         "output_differs_at": text.differs,
         "notes": result.notes,
     })  # fmt: skip
+
+
+def replay_report(results: Sequence[Replay], alpha: float = ALPHA) -> dict[str, Any]:
+    """The whole report of ``replay``, JSON-ready."""
+    return envelope("replay", [summarize_replay(result, alpha) for result in results])
 
 
 def check_records(results: Sequence[Replay]) -> Iterator[dict[str, Any]]:

@@ -18,7 +18,7 @@ from resispec_verify.dumps.formats.mapped import release
 from resispec_verify.dumps.rows import rows_of
 from resispec_verify.errors import InputError
 from resispec_verify.logged.rounds_input import half_ulp
-from resispec_verify.runs.over_dumps import logits_of
+from resispec_verify.tables.reading import logits_of
 
 __all__ = ["UNIT", "Box", "RoundRows", "read_rows", "tv_slack"]
 

@@ -14,7 +14,7 @@ from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import FlatDump, Round, RoundsDump, load_mapping, open_rounds
 from resispec_verify.errors import InputError
 from resispec_verify.logged.emitted import Emitted, emitted, end_of_text
-from resispec_verify.runs.input_kind import kind_of_rows, refuse_applied
+from resispec_verify.tables.input_kind import kind_of_rows, refuse_applied
 
 __all__ = ["Rounds", "half_ulp", "read_rounds"]
 

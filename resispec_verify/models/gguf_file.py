@@ -1,4 +1,8 @@
-"""Llama models in GGUF files: weights, hyperparameters and tokenizer."""
+"""Llama models in GGUF files: weights, hyperparameters and tokenizer.
+
+`gguf` reads the file and dequantises its tensors. It builds no tokenizer and checks no architecture: those
+are here.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gguf import GGUFReader, dequantize
+from gguf import GGUFReader, TokenType, dequantize
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from resispec_verify.errors import InputError
@@ -14,18 +18,9 @@ from resispec_verify.models.llama import Llama
 
 __all__ = ["load_llama", "load_tokenizer", "open_gguf"]
 
-CONTROL, USER_DEFINED = 3, 4  # values of tokenizer.ggml.token_type
 LAYER = (
-    "attn_norm",
-    "attn_q",
-    "attn_k",
-    "attn_v",
-    "attn_output",
-    "ffn_norm",
-    "ffn_gate",
-    "ffn_up",
-    "ffn_down",
-)
+    "attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down",
+)  # fmt: skip
 USE_TRANSFORMERS = "save the model as a Hugging Face folder instead"
 
 
@@ -118,8 +113,8 @@ def load_tokenizer(reader: GGUFReader, name: str) -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
     kinds = field(reader, "tokenizer.ggml.token_type", [])
     pairs = list(zip(tokens, kinds, strict=False))
-    tokenizer.add_special_tokens([token for token, kind in pairs if kind == CONTROL])
-    tokenizer.add_tokens([token for token, kind in pairs if kind == USER_DEFINED])
+    tokenizer.add_special_tokens([token for token, kind in pairs if kind == TokenType.CONTROL])
+    tokenizer.add_tokens([token for token, kind in pairs if kind == TokenType.USER_DEFINED])
     return tokenizer
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from resispec_verify.errors import InputError
+from resispec_verify.models.interface import Model, TreeModel
 from resispec_verify.models.prefix_cache import Windowed
-from resispec_verify.record.loops import Model
+from resispec_verify.models.tree_models import NodeByNode
 
-__all__ = ["Opened", "Variant", "open_models"]
+__all__ = ["Opened", "Variant", "encode_all", "open_models", "tree_model"]
 
 PACKAGES = {"gguf": "torch gguf tokenizers", "folder": "torch transformers"}
 
@@ -194,3 +195,20 @@ def _windowed(model: Model, variant: Variant) -> Model:
 def encode_all(opened: Opened, prompts: Sequence[Any]) -> list[list[int]]:
     """Token ids of prompts, each a text or token ids already."""
     return [opened.encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in prompts]
+
+
+def tree_model(model: Model) -> TreeModel:
+    """The fastest tree model there is for a `Model`: one forward pass a tree where it is a GGUF Llama.
+
+    It shares the weights of `model` but no state; a model that looks at the last tokens only is evaluated
+    one forward pass a level, and any other node by node.
+    """
+    inner = model.model if isinstance(model, Windowed) else model
+    llama = getattr(inner, "llama", None)
+    if llama is None:
+        return NodeByNode(model)
+    from resispec_verify.models import llama_trees  # which imports torch
+
+    if isinstance(model, Windowed):
+        return llama_trees.WindowedLlamaTree(llama, model.window)
+    return llama_trees.LlamaTree(llama)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.record.loops import Model
+from resispec_verify.models.interface import Model
 
 __all__ = ["PrefixCached", "Windowed"]
 

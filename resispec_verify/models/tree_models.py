@@ -1,54 +1,14 @@
-"""Models that give logits at the nodes of a tree of candidates, and keep what they computed for its path.
-
-A step over a tree: `grow` it below the last token of the sequence, ask for `logits` of some nodes, `grow`
-further or not, then `advance` the sequence by what was emitted, which drops the tree. Node 0 is the root,
-the last token of the sequence; nodes are numbered as they are grown.
-"""
+"""Models at the nodes of a tree of candidates: the tree that all of them keep, and any model node by node."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
-from resispec_verify.models.prefix_cache import Windowed
-from resispec_verify.record.loops import Model
+from resispec_verify.models.interface import Model
 
-__all__ = ["Grown", "NodeByNode", "TreeModel", "tree_model"]
-
-
-class TreeModel(Protocol):
-    """A language model, as far as decoding over trees needs one."""
-
-    @property
-    def vocab(self) -> int:
-        """Number of tokens."""
-        ...
-
-    @property
-    def context(self) -> int | None:
-        """Longest sequence, the path to the deepest node included, if it has a limit."""
-        ...
-
-    def open(self, prompt: Sequence[int]) -> None:
-        """Begin with a sequence of at least one token; nothing is kept of another."""
-        ...
-
-    def grow(self, tokens: Sequence[int], parents: Sequence[int]) -> None:
-        """Add nodes below nodes that are there; parents are node numbers, 0 for the root."""
-        ...
-
-    def logits(self, nodes: Sequence[int]) -> np.ndarray:
-        """Raw next-token logits ``[len(nodes), V]`` after the path to each of the nodes."""
-        ...
-
-    def advance(self, path: Sequence[int], tokens: Sequence[int]) -> None:
-        """Drop the tree and append `tokens`, the first of which are those of the nodes of `path`.
-
-        `path` is in order and without the root.
-        """
-        ...
+__all__ = ["Grown", "NodeByNode"]
 
 
 class Grown:
@@ -106,20 +66,3 @@ class NodeByNode(Grown):
         """Logits after the path to each node, from `Model.logits` of the whole sequence."""
         paths = ([self.tokens[i] for i in self.path(node)] for node in nodes)
         return np.concatenate([self._model.logits([*self.sequence, *path]) for path in paths])
-
-
-def tree_model(model: Model) -> TreeModel:
-    """The fastest tree model there is for a `Model`: one forward pass a tree where it is a GGUF Llama.
-
-    It shares the weights of `model` but no state; a model that looks at the last tokens only is evaluated
-    one forward pass a level, and any other node by node.
-    """
-    inner = model.model if isinstance(model, Windowed) else model
-    llama = getattr(inner, "llama", None)
-    if llama is None:
-        return NodeByNode(model)
-    from resispec_verify.models import llama_trees  # which imports torch
-
-    if isinstance(model, Windowed):
-        return llama_trees.WindowedLlamaTree(llama, model.window)
-    return llama_trees.LlamaTree(llama)

@@ -1,52 +1,42 @@
 """Slow, exact answers to check fast ones against.
 
 Everything is enumerated in ``fractions.Fraction`` from the papers' own definitions; nothing is shared with
-the rest of the package, so an error would have to be made twice to go unseen.
+the rest of the package, so an error would have to be made twice to go unseen. `oracle.shipped` holds the
+transcriptions of the rules.
 """
 
-from .candidate_limits import (
+from .engine import Result, State, Transcription, enumerate_rule, independent, without_replacement
+from .identity import PathIdentity, path_identity
+from .laws import Law, as_law, normalise, total_variation
+from .limits import (
+    limit_by_prefixes,
+    limit_by_subsets,
     limit_fixed,
     limit_of_tuples,
     limit_pairs,
     limit_without_replacement,
     probability_inside,
 )
-from .distinct import sequential_optimum_by_histories
-from .engine import (
-    Result,
-    State,
-    Transcription,
-    enumerate_joint,
-    enumerate_rule,
-    independent,
-    without_replacement,
-)
-from .hub import spechub
-from .identity import PathIdentity, path_identity
-from .iid_rules import k_seq_rho
-from .joint import best_pieces
-from .laws import Law, as_law, normalise, total_variation
-from .limits import (
-    limit_by_prefixes,
+from .marginals import marginal
+from .paths import block_law, complete, memoryless, rotating, sequence_law
+from .programs import (
+    least_distance,
     limit_by_program,
-    limit_by_subsets,
+    masses_by_program,
     sequential_limit_by_program,
+    sequential_optimum_by_histories,
 )
-from .marginals import (
-    MARGINALS,
-    accept_ratio,
-    marginal,
-    positive_part_residual,
-    resispec,
-    specinfer,
-)
-from .paths import PATH_RULES, block_law, complete, memoryless, rotating, sequence_law
 from .proposals import PROPOSALS, fixed, hub_pairs, shuffled
 from .proxy import Proxy, get_proxy
+from .registry import MARGINALS, PATH_RULES
 from .sequences import chain_law, emitted_law, reused_coins, reused_race, step_law
-from .sequential import sequential_limit, sequential_times
-from .shaping import least_distance
-from .siblings import masses_by_program
+from .shipped.k_seq import k_seq_rho
+from .shipped.optimal_joint import best_pieces
+from .shipped.optimal_sequential import sequential_limit, sequential_times
+from .shipped.resispec import resispec
+from .shipped.spechub import spechub
+from .shipped.specinfer import specinfer
+from .steps import accept_ratio, positive_part_residual
 
 __all__ = [
     "MARGINALS",
@@ -65,7 +55,6 @@ __all__ = [
     "chain_law",
     "complete",
     "emitted_law",
-    "enumerate_joint",
     "enumerate_rule",
     "fixed",
     "get_proxy",

@@ -1,4 +1,4 @@
-"""Any sequential rule, transcribed in a few lines and enumerated over every tuple of candidates.
+"""Any rule of one position, transcribed in a few lines and enumerated over every tuple of candidates.
 
 Nothing here is clever: each tuple of candidates is walked on its own, from the first candidate to the
 last, with exact rationals. The cost is V**n walks, so this is for a handful of tokens and candidates.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -17,17 +18,22 @@ from .laws import Law, as_law, read_pair
 
 __all__ = [
     "Joint",
+    "Outcomes",
     "Result",
     "State",
     "Transcription",
-    "enumerate_joint",
+    "TupleLaw",
     "enumerate_rule",
     "independent",
+    "outcomes_of",
+    "planned",
     "without_replacement",
 ]
 
 TupleLaw = Mapping[tuple[int, ...], Fraction]
-# (target, draft, candidates) -> what may be emitted: (token, place of the candidate or None, probability).
+#: What may be emitted for one tuple of candidates: (token, place of the candidate or None, probability).
+Outcomes = list[tuple[int, int | None, Fraction]]
+#: A rule that looks at the whole tuple: (target, draft, candidates) -> outcomes, which sum to one.
 Joint = Callable[[Law, Law, tuple[int, ...]], Iterable[tuple[int, int | None, Fraction]]]
 
 
@@ -43,22 +49,15 @@ class State:
         The current declared draft; it need not stay normalised.
     rejected : tuple of int
         The tokens rejected so far, in order.
-    capped : bool
-        Whether a budget was capped on the way here (ResiSpec only).
     """
 
     residual: Law
     draft: Law
     rejected: tuple[int, ...] = ()
-    capped: bool = False
 
 
 def _current_residual(state: Any) -> Law:
     return state.residual
-
-
-def _never(state: Any) -> bool:
-    return False
 
 
 @dataclass(frozen=True)
@@ -76,15 +75,43 @@ class Transcription:
     start : callable (target, draft) -> state
         State before the first candidate; by default ``State(target, draft)``. States are opaque to the
         engine, so any other object will do.
-    flag : callable (state) -> bool
-        Marks final states whose total probability is wanted (see `Result.capped`); by default none.
     """
 
     accept: Callable[[Any, int], Fraction]
     reject: Callable[[Any, int], Any]
     final: Callable[[Any], Sequence[Fraction]] = _current_residual
     start: Callable[[Law, Law], Any] = State
-    flag: Callable[[Any], bool] = _never
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Acceptance by round and token, the law drawn from by number of rejections, and that number."""
+
+    accept: tuple[Law, ...]
+    final: tuple[Law, ...]
+    round: int = 0
+
+
+def planned(plan: Callable[[Law, Law], tuple[Sequence[Law], Sequence[Law]]]) -> Transcription:
+    """A rule that does not look at which tokens were rejected.
+
+    Parameters
+    ----------
+    plan : callable (target, draft) -> (n laws, n + 1 laws)
+        Acceptance of each token in each round, and what is drawn from after 0, ..., n rejections.
+    """
+
+    @cache
+    def start(p: Law, q: Law) -> _Plan:
+        accept, final = plan(p, q)
+        return _Plan(tuple(accept), tuple(final))
+
+    return Transcription(
+        start=start,
+        accept=lambda state, token: state.accept[state.round][token],
+        reject=lambda state, token: replace(state, round=state.round + 1),
+        final=lambda state: state.final[state.round],
+    )
 
 
 @dataclass(frozen=True)
@@ -97,14 +124,10 @@ class Result:
         The operational marginal: the law of the emitted token.
     acceptance : tuple of Fraction, length n
         Entry i is the unconditional probability that candidate i + 1 is the one emitted.
-    capped : Fraction
-        Probability that at least one ResiSpec budget was capped before the token was emitted (more
-        generally, that the state at emission is flagged by the transcription).
     """
 
     law: Law
     acceptance: tuple[Fraction, ...]
-    capped: Fraction = Fraction(0)
 
 
 def independent(proposal: Sequence[Fraction], candidates: int) -> dict[tuple[int, ...], Fraction]:
@@ -129,27 +152,39 @@ def without_replacement(proposal: Sequence[Fraction], candidates: int) -> dict[t
     return law
 
 
-def _tuple_law(
-    draft: Law, candidates: int, proposal: Sequence[Any] | TupleLaw | None
-) -> dict[tuple[int, ...], Fraction]:
-    if proposal is None:
-        return independent(draft, candidates)
-    if not isinstance(proposal, Mapping):
-        law = as_law(proposal, name="proposal")
-        if len(law) != len(draft):
-            raise ValueError(f"proposal must have the draft's {len(draft)} tokens, got {len(law)}")
-        return independent(law, candidates)
-    as_law(proposal.values(), name="proposal over tuples")
-    for tokens in proposal:
-        if len(tokens) > candidates or not all(0 <= token < len(draft) for token in tokens):
-            raise ValueError(
-                f"proposal must map tuples of at most {candidates} tokens below {len(draft)}, got {tokens}"
-            )
-    return {tokens: Fraction(weight) for tokens, weight in proposal.items()}
+def outcomes_of(rule: Transcription | Joint, target: Law, draft: Law, tokens: tuple[int, ...]) -> Outcomes:
+    """What a rule may emit, given its candidates; without any it is a draw from the target.
+
+    For a sequential rule candidate i is emitted with ``prod_{j<i} (1 - a_j) a_i``, ``a_i`` being its
+    acceptance after the rejections before it, and a token of the final law with ``prod_j (1 - a_j)`` times
+    its mass.
+
+    Raises
+    ------
+    ValueError
+        If the rule returns an acceptance outside [0, 1] or an improper law.
+    """
+    if not isinstance(rule, Transcription):
+        found = list(rule(target, draft, tokens)) if tokens else [(x, None, p) for x, p in enumerate(target)]
+        as_law((chance for _, _, chance in found), name=f"law of the outcomes of {tokens}")
+        return found
+    found: Outcomes = []
+    state, reach = rule.start(target, draft), Fraction(1)
+    for place, token in enumerate(tokens):
+        accept = Fraction(rule.accept(state, token))
+        if not 0 <= accept <= 1:
+            raise ValueError(f"acceptance must lie in [0, 1], got {accept} for token {token}")
+        found.append((token, place, reach * accept))
+        reach *= 1 - accept
+        if reach == 0:
+            return found
+        state = rule.reject(state, token)
+    law = as_law(rule.final(state), name="final law")
+    return found + [(token, None, reach * mass) for token, mass in enumerate(law)]
 
 
 def enumerate_rule(
-    transcription: Transcription,
+    rule: Transcription | Joint,
     target: Sequence[Any],
     draft: Sequence[Any],
     n: int,
@@ -157,14 +192,9 @@ def enumerate_rule(
 ) -> Result:
     """Enumerate what a rule emits, over every tuple of candidates.
 
-    ``law(y) = sum over tuples of P(tuple) [ sum_i prod_{j<i} (1 - a_j) a_i 1{x_i = y}
-    + prod_j (1 - a_j) final(y) ]``, with ``a_i`` the acceptance of candidate i after the rejections
-    before it.
-
     Parameters
     ----------
-    transcription : Transcription
-        The rule.
+    rule : Transcription or joint rule
     target, draft : sequence of rationals, length V
         The target and the *declared* draft, which the rule uses in its tests.
     n : int
@@ -183,65 +213,28 @@ def enumerate_rule(
     ValueError
         If an input is not a law, or the rule returns an acceptance outside [0, 1] or an improper law.
     """
-    target_law, draft_law = read_pair(target, draft, n)
-    law = [Fraction(0)] * len(target_law)
-    acceptance = [Fraction(0)] * n
-    capped = Fraction(0)
-    for tokens, weight in _tuple_law(draft_law, n, proposal).items():
-        state, reach = transcription.start(target_law, draft_law), weight
-        for position, token in enumerate(tokens):
-            accept = Fraction(transcription.accept(state, token))
-            if not 0 <= accept <= 1:
-                raise ValueError(f"acceptance must lie in [0, 1], got {accept} for token {token}")
-            law[token] += reach * accept
-            acceptance[position] += reach * accept
-            capped += reach * accept * transcription.flag(state)
-            reach *= 1 - accept
-            if reach == 0:
-                break
-            state = transcription.reject(state, token)
-        if reach > 0:
-            for token, mass in enumerate(as_law(transcription.final(state), name="final law")):
-                law[token] += reach * mass
-            capped += reach * transcription.flag(state)
-    return Result(tuple(law), tuple(acceptance), capped)
-
-
-def enumerate_joint(
-    rule: Joint,
-    target: Sequence[Any],
-    draft: Sequence[Any],
-    n: int,
-    proposal: Sequence[Any] | TupleLaw | None = None,
-) -> Result:
-    """Enumerate what a rule emits that looks at the whole tuple of candidates at once.
-
-    Parameters
-    ----------
-    rule : callable (target, draft, candidates) -> iterable of (token, place, probability)
-        All that may be emitted for one tuple of candidates; `place` is the 0-based candidate that was
-        accepted, or None. The probabilities must sum to one.
-    target, draft, n, proposal
-        As for `enumerate_rule`.
-
-    Returns
-    -------
-    Result
-        The exact marginal and acceptance.
-
-    Raises
-    ------
-    ValueError
-        If an input is not a law, or the outcomes of a tuple are not.
-    """
-    target_law, draft_law = read_pair(target, draft, n)
-    law = [Fraction(0)] * len(target_law)
-    acceptance = [Fraction(0)] * n
-    for tokens, weight in _tuple_law(draft_law, n, proposal).items():
-        outcomes = list(rule(target_law, draft_law, tokens))
-        as_law((chance for _, _, chance in outcomes), name=f"law of the outcomes of {tokens}")
-        for token, place, chance in outcomes:
+    p, q = read_pair(target, draft, n)
+    law, acceptance = [Fraction(0)] * len(p), [Fraction(0)] * n
+    for tokens, weight in _tuple_law(q, n, proposal).items():
+        for token, place, chance in outcomes_of(rule, p, q, tokens):
             law[token] += weight * chance
             if place is not None:
                 acceptance[place] += weight * chance
     return Result(tuple(law), tuple(acceptance))
+
+
+def _tuple_law(draft: Law, candidates: int, proposal: Sequence[Any] | TupleLaw | None) -> TupleLaw:
+    if proposal is None:
+        return independent(draft, candidates)
+    if not isinstance(proposal, Mapping):
+        law = as_law(proposal, name="proposal")
+        if len(law) != len(draft):
+            raise ValueError(f"proposal must have the draft's {len(draft)} tokens, got {len(law)}")
+        return independent(law, candidates)
+    as_law(proposal.values(), name="proposal over tuples")
+    for tokens in proposal:
+        if len(tokens) > candidates or not all(0 <= token < len(draft) for token in tokens):
+            raise ValueError(
+                f"proposal must map tuples of at most {candidates} tokens below {len(draft)}, got {tokens}"
+            )
+    return {tokens: Fraction(weight) for tokens, weight in proposal.items()}

@@ -23,16 +23,15 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from .engine import Transcription
+from .engine import Outcomes, outcomes_of
 from .laws import Law, as_law, normalise
-from .marginals import MARGINALS
+from .paths import sequence_law
 from .proposals import PROPOSALS
+from .registry import MARGINALS
 
 __all__ = ["chain_law", "emitted_law", "reused_coins", "reused_race", "step_law"]
 
 Words = dict[tuple[int, ...], Fraction]
-# What may be emitted at a node: (token, place of the candidate or None, probability).
-Outcomes = list[tuple[int, int | None, Fraction]]
 
 
 def chain_law(rows: Sequence[Sequence[Any]], last: int, length: int) -> Words:
@@ -43,15 +42,8 @@ def chain_law(rows: Sequence[Sequence[Any]], last: int, length: int) -> Words:
     rows : V sequences of V rationals
         Row x is the law of the token after x.
     """
-    law: Words = {(): Fraction(1)}
-    for _ in range(length):
-        law = {
-            (*word, token): weight * mass
-            for word, weight in law.items()
-            for token, mass in enumerate(as_law(rows[word[-1] if word else last]))
-            if mass > 0
-        }
-    return law
+    laws = [as_law(row) for row in rows]
+    return sequence_law(lambda word: laws[word[-1] if word else last], length)
 
 
 def step_law(
@@ -83,7 +75,7 @@ def step_law(
     @cache
     def outcomes(token: int, candidates: tuple[int, ...], planned: int) -> Outcomes:
         made = entry.make(planned) if entry.counted else entry.make()
-        return _outcomes(made, p[token], q[token], candidates)
+        return [found for found in outcomes_of(made, p[token], q[token], candidates) if found[2] > 0]
 
     def walk(tree: dict[int, int], node: int) -> Words:
         here = [child for child in children[node] if child in tree]
@@ -130,26 +122,6 @@ def emitted_law(
         return law
 
     return after(last, length)
-
-
-def _outcomes(rule: Any, target: Law, draft: Law, candidates: tuple[int, ...]) -> Outcomes:
-    """What one rule may emit at one node, given the candidates there."""
-    if not candidates:
-        return [(token, None, mass) for token, mass in enumerate(target) if mass > 0]
-    if not isinstance(rule, Transcription):
-        return [found for found in rule(target, draft, candidates) if found[2] > 0]
-    found: Outcomes = []
-    state, reach = rule.start(target, draft), Fraction(1)
-    for place, token in enumerate(candidates):
-        accepted = Fraction(rule.accept(state, token))
-        found.append((token, place, reach * accepted))
-        reach *= 1 - accepted
-        if reach == 0:
-            break
-        state = rule.reject(state, token)
-    if reach > 0:
-        found += [(token, None, reach * mass) for token, mass in enumerate(as_law(rule.final(state)))]
-    return [outcome for outcome in found if outcome[2] > 0]
 
 
 def _trees(

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Callable
 from fractions import Fraction
 
-from resispec_verify.oracle import Law, enumerate_joint, limit_by_subsets
-from resispec_verify.oracle.joint import optimal_joint
+from resispec_verify.oracle import Law, enumerate_rule, limit_by_subsets
+from resispec_verify.oracle.shipped.optimal_joint import optimal_joint
 
 from ._laws import pairs
 from ._report import Report
@@ -40,6 +40,7 @@ LINES = (
 )
 
 Ends = list[tuple[Fraction, Fraction]]
+Step = Callable[[Ends, int], tuple[int, Fraction]]
 
 
 def convex(ends: Ends, first: int) -> tuple[int, Fraction]:
@@ -52,9 +53,7 @@ def convex(ends: Ends, first: int) -> tuple[int, Fraction]:
     return max(end for end, value in slopes.items() if value == slope), slope
 
 
-def envelope(
-    p: Law, q: Law, n: int, step: Callable[[Ends, int], tuple[int, Fraction]] = convex
-) -> list[tuple[Fraction, Fraction, list[int]]]:
+def envelope(p: Law, q: Law, n: int, step: Step = convex) -> list[tuple[Fraction, Fraction, list[int]]]:
     """The segments: where each begins, its slope, and its tokens in descending order of p/q."""
     order = sorted((x for x in range(len(p)) if q[x] > 0), key=lambda x: p[x] / q[x], reverse=True)
     ends, above = [(Fraction(0), Fraction(0))], Fraction(0)
@@ -99,7 +98,7 @@ def lay_out(
     return parts
 
 
-def prove(*, step: Callable[[Ends, int], tuple[int, Fraction]] = convex) -> Report:
+def prove(*, step: Step = convex) -> Report:
     """Prove the theorem.
 
     Parameters
@@ -117,38 +116,13 @@ def prove(*, step: Callable[[Ends, int], tuple[int, Fraction]] = convex) -> Repo
     length = symbols("length")  # of the densest token; `place` runs over what is left of a prefix without it
     for s_, place in orders(2):  # min(s, L_j - length) <= min(s, L_j)
         concave &= all(is_nonnegative(value - least(s_, place)) for value in (s_, place + length))
-    limit = bases = built = exact = True
     family = [
         pair
         for i, pair in enumerate(pairs(range(1, 5), range(1, 5)))
         if i % (1, 1, 3, 61)[len(pair[0]) - 1] == 0
     ]
-    for p, q in family:
-        for n in (1, 2, 3, 4):
-            segments = envelope(p, q, n, step)
-            m = _winner(p, q, segments)
-            limit &= sum(map(min, p, m)) == limit_by_subsets(p, q, n)
-            bases &= sum(m) == 1 and all(
-                sum(m[x] for x in chosen) <= 1 - (1 - sum(q[x] for x in chosen)) ** n
-                for size in range(1, len(p) + 1)
-                for chosen in itertools.combinations(range(len(p)), size)
-            )
-            if n != 2:
-                continue
-            line = []
-            for begin, slope, tokens in segments:
-                parts = lay_out(begin, [(q[x], p[x] + slope * q[x]) for x in tokens])
-                built &= parts is not None
-                line += [
-                    (u, x, size) for x, part in zip(tokens, parts or [], strict=False) for u, size in part
-                ]
-            law = [Fraction(0)] * len(p)
-            for u, x, size in sorted(line):
-                law[x] += (1 - u) ** 2 - (1 - u - size) ** 2
-            built &= tuple(law) == m
-            if built and len(p) < 4:
-                found = enumerate_joint(optimal_joint(2, [(x, size) for _, x, size in sorted(line)]), p, q, 2)
-                exact &= found.law == p and sum(found.acceptance) == limit_by_subsets(p, q, 2)
+    limit, bases = _winners(family, step)
+    built, exact = _raced(family, step)
     checks = (
         ("mass(s) - wanted(s) = F(a + s) - F(a) - c s, n arbitrary", start),
         ("min(p, m) is m where c < 0 and p elsewhere", value),
@@ -168,6 +142,41 @@ def prove(*, step: Callable[[Ends, int], tuple[int, Fraction]] = convex) -> Repo
         STATEMENT, "proved", ("SymPy", "rational"), checks, LINES,
         left="induction and intermediate value in words; the layout itself is built for n = 2",
     )  # fmt: skip
+
+
+def _winners(family: list[tuple[Law, Law]], step: Step) -> tuple[bool, bool]:
+    """Whether the winner's law accepts with the limit, and is one: no set wins more than it can."""
+    limit = bases = True
+    for p, q in family:
+        for n in (1, 2, 3, 4):
+            m = _winner(p, q, envelope(p, q, n, step))
+            limit &= sum(map(min, p, m)) == limit_by_subsets(p, q, n)
+            bases &= sum(m) == 1 and all(
+                sum(m[x] for x in chosen) <= 1 - (1 - sum(q[x] for x in chosen)) ** n
+                for size in range(1, len(p) + 1)
+                for chosen in itertools.combinations(range(len(p)), size)
+            )
+    return limit, bases
+
+
+def _raced(family: list[tuple[Law, Law]], step: Step) -> tuple[bool, bool]:
+    """Whether the layout for n = 2 exists with the winner's law, and the race on it is exact and optimal."""
+    built = exact = True
+    for p, q in family:
+        segments = envelope(p, q, 2, step)
+        line = []
+        for begin, slope, tokens in segments:
+            parts = lay_out(begin, [(q[x], p[x] + slope * q[x]) for x in tokens])
+            built &= parts is not None
+            line += [(u, x, size) for x, part in zip(tokens, parts or [], strict=False) for u, size in part]
+        law = [Fraction(0)] * len(p)
+        for u, x, size in sorted(line):
+            law[x] += (1 - u) ** 2 - (1 - u - size) ** 2
+        built &= tuple(law) == _winner(p, q, segments)
+        if built and len(p) < 4:
+            found = enumerate_rule(optimal_joint(2, [(x, size) for _, x, size in sorted(line)]), p, q, 2)
+            exact &= found.law == p and sum(found.acceptance) == limit_by_subsets(p, q, 2)
+    return built, exact
 
 
 def _winner(p: Law, q: Law, segments: list[tuple[Fraction, Fraction, list[int]]]) -> Law:

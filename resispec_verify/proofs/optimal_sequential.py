@@ -14,7 +14,7 @@ from resispec_verify.oracle import (
     sequential_optimum_by_histories,
     sequential_times,
 )
-from resispec_verify.oracle.sequential import optimal_sequential
+from resispec_verify.oracle.shipped.optimal_sequential import optimal_sequential
 
 from ._laws import pairs
 from ._report import Report
@@ -63,53 +63,10 @@ def prove(
     times : callable (p, q, n) -> T_1, ..., T_{n+1}
         The levels whose rule is checked to be optimal; SpecInfer's, say, must fail.
     """
-    monotone = negative = feasible = whole = True
-    step, back = symbols("step back")
-    for p, low in orders(2):  # low = t q
-        for high in _above(p, low, step):
-            change = covered(p, high) - covered(p, low)
-            monotone &= is_nonnegative(change) and is_nonnegative((high - low) - change)
-        whole &= is_zero(positive_part(p - low) + covered(p, low) - p)  # low = T_1 q
-    p = symbols("p")
-    negative = is_zero(covered(p, -back) + back)
-    for p, low, first in orders(3):  # T_{k+1} q <= T_k q <= T_1 q
-        if is_nonnegative(first - low):
-            before = positive_part(p - first) + covered(p, first)
-            after = positive_part(p - first) + covered(p, low)
-            feasible &= is_nonnegative(before - after) and is_nonnegative((first - low) - (before - after))
-            feasible &= is_nonnegative(after) and is_nonnegative(p - after)
-    z_other, below, behind, slack = symbols("z_other below behind slack")
-    T_next = symbols(
-        "T_next"
-    )  # T'_{k+1} = T_next, T_{k+1} = T_next + behind, z = z' + below, G(T'_k) + slack = z' + T'_{k+1}
-    ahead = (z_other + below + T_next + behind) - (z_other + T_next - slack)  # G(T_k) - G(T'_k)
-    induction = is_nonnegative(ahead - below)
-    exact = attained = ends = True
+    monotone, whole, negative, feasible, induction = _at_a_token(covered)
     family = [pair for i, pair in enumerate(pairs(range(2, 4), range(2, 5))) if i % 5 == 0]
-    for p, q_ in family:
-        for n in (1, 2, 3):
-            T = times(p, q_, n)
-            found = enumerate_rule(optimal_sequential(n, T), p, q_, n)
-            best = sum(map(covered, p, [T[0] * b for b in q_]))
-            exact &= found.law == p
-            attained &= sum(found.acceptance) == best
-            z = 1 - best
-            looked = [z + sum(map(covered, p, [t * b for b in q_])) for t in T[:-1]]
-            ends &= T[-1] == 0 and 1 <= T[0] <= n
-            ends &= all(a - b == W for (a, b), W in zip(itertools.pairwise(T), looked, strict=True))
-    worked: tuple[Law, Law] = (
-        tuple(Fraction(a, 10) for a in (3, 4, 3)),
-        tuple(Fraction(a, 10) for a in (6, 3, 1)),
-    )
-    values = [
-        1 - (1 - sum(map(covered, worked[0], [times(*worked, n)[0] * b for b in worked[1]])))
-        for n in (2, 3, 4)
-    ]
-    programs = True
-    for p, q_ in [worked, *family[3::29]]:
-        best = float(sum(map(covered, p, [times(p, q_, 2)[0] * b for b in q_])))
-        programs &= abs(sequential_limit_by_program(p, q_, 2) - best) < TOLERANCE
-        programs &= abs(sequential_optimum_by_histories(p, q_, 2) - best) < TOLERANCE
+    ends, exact, attained = _enumerated(family, covered, times)
+    values, programs = _worked(family, covered, times)
     checks = (
         ("0 <= phi(t') - phi(t) <= t' - t at a token, all orders: G and phi do not fall", monotone),
         ("min(p, t q) = t q for t <= 0", negative),
@@ -129,6 +86,65 @@ def prove(
         coq=("optimal_sequential.v: optimal_sequential", "optimal_sequential.v: levels_exist",
              "optimal_sequential.v: optimal_exact", "optimal_sequential.v: rule_bound"),
     )  # fmt: skip
+
+
+def _at_a_token(covered: Callable[[Any, Any], Any]) -> tuple[bool, bool, bool, bool, bool]:
+    """The inequalities between symbols: G and phi, the accepted mass, feasibility, and the induction step."""
+    monotone = feasible = whole = True
+    step, back = symbols("step back")
+    for p, low in orders(2):  # low = t q
+        for high in _above(p, low, step):
+            change = covered(p, high) - covered(p, low)
+            monotone &= is_nonnegative(change) and is_nonnegative((high - low) - change)
+        whole &= is_zero(positive_part(p - low) + covered(p, low) - p)  # low = T_1 q
+    negative = is_zero(covered(symbols("p"), -back) + back)
+    for p, low, first in orders(3):  # T_{k+1} q <= T_k q <= T_1 q
+        if is_nonnegative(first - low):
+            before = positive_part(p - first) + covered(p, first)
+            after = positive_part(p - first) + covered(p, low)
+            feasible &= is_nonnegative(before - after) and is_nonnegative((first - low) - (before - after))
+            feasible &= is_nonnegative(after) and is_nonnegative(p - after)
+    z_other, below, behind, slack = symbols("z_other below behind slack")
+    # T'_{k+1} = T_next, T_{k+1} = T_next + behind, z = z' + below, G(T'_k) + slack = z' + T'_{k+1}
+    T_next = symbols("T_next")
+    ahead = (z_other + below + T_next + behind) - (z_other + T_next - slack)  # G(T_k) - G(T'_k)
+    return monotone, whole, negative, feasible, is_nonnegative(ahead - below)
+
+
+def _enumerated(
+    family: list[tuple[Law, Law]], covered: Callable[[Any, Any], Any], times: Callable[..., Any]
+) -> tuple[bool, bool, bool]:
+    """Whether the levels solve the recursion, and the rule of them emits p and accepts phi(T_1)."""
+    ends = exact = attained = True
+    for p, q in family:
+        for n in (1, 2, 3):
+            T = times(p, q, n)
+            found = enumerate_rule(optimal_sequential(n, T), p, q, n)
+            best = _phi(covered, p, q, T[0])
+            exact &= found.law == p
+            attained &= sum(found.acceptance) == best
+            looked = [1 - best + _phi(covered, p, q, t) for t in T[:-1]]
+            ends &= T[-1] == 0 and 1 <= T[0] <= n
+            ends &= all(a - b == W for (a, b), W in zip(itertools.pairwise(T), looked, strict=True))
+    return ends, exact, attained
+
+
+def _worked(
+    family: list[tuple[Law, Law]], covered: Callable[[Any, Any], Any], times: Callable[..., Any]
+) -> tuple[list[Fraction], bool]:
+    """Acceptances of the worked pair, n = 2, 3, 4; and whether two linear programs agree, n = 2."""
+    p, q = (tuple(Fraction(a, 10) for a in law) for law in ((3, 4, 3), (6, 3, 1)))
+    values = [_phi(covered, p, q, times(p, q, n)[0]) for n in (2, 3, 4)]
+    programs = True
+    for pair in [(p, q), *family[3::29]]:
+        best = float(_phi(covered, *pair, times(*pair, 2)[0]))
+        programs &= abs(sequential_limit_by_program(*pair, 2) - best) < TOLERANCE
+        programs &= abs(sequential_optimum_by_histories(*pair, 2) - best) < TOLERANCE
+    return values, programs
+
+
+def _phi(covered: Callable[[Any, Any], Any], p: Law, q: Law, t: Fraction) -> Fraction:
+    return sum((covered(a, t * b) for a, b in zip(p, q, strict=True)), Fraction(0))
 
 
 def _above(p: Any, low: Any, step: Any) -> list[Any]:

@@ -69,37 +69,9 @@ def prove(
     ratio : callable n -> u^(n-1) at the extremal pair
         Anything but n/(2n-1) is a mutation.
     """
-
-    def last_time(p: Law, q: Law, n: int) -> Fraction:
-        time = Fraction(1)
-        for _ in range(n - 1):
-            time += grows(_phi(p, q, time))
-        return time
-
     shrinks, starts = _induction(grows)
-    recursion = side = below = above = True
-    count = 0
-    for p, q in pairs(range(1, 4), range(1, 5)):
-        for n in (1, 2, 3):
-            accepted = sum(enumerate_rule(specinfer(), p, q, n).acceptance, Fraction(0))
-            limit = limit_by_subsets(p, q, n)
-            time = last_time(p, q, n)
-            u = 1 - sum((b for a, b in zip(p, q, strict=True) if a > time * b), Fraction(0))
-            recursion &= accepted == _phi(p, q, time)
-            c = _phi(p, q, time) - (1 - u) * time
-            side &= limit <= 1 + c - u**n
-            below &= 1 - accepted <= u ** (n - 1) * (u - c)
-            above &= limit <= bound(accepted, u, n)
-            count += 1
-    attained = True
-    for n in (2, 3, 4):
-        for tenth in range(1, 10):
-            u = Fraction(tenth, 10)
-            for part in (1, 2, 3):  # c = part of u, small enough for the limit to be 1 + c - u^n
-                c = u**n * Fraction(part, 3)
-                p, q = (c, 1 - c), (u, 1 - u)
-                accepted = _phi(p, q, last_time(p, q, n))
-                attained &= limit_by_subsets(p, q, n) == bound(accepted, u, n)
+    recursion, side, below, above, count = _cases(bound, grows)
+    attained = _extremal(bound, grows)
     flat, stationary, starts_at_0 = _ratio(ratio)
     checks = (
         ("1 - l(t + 1 - l(t)) = u (1 - l(t)) with l(t) = c + (1 - u) t", shrinks),
@@ -118,6 +90,48 @@ def prove(
         left="that S'_k <= S_k, and that the stationary point is the maximum, are argued in words",
         coq=("specinfer_bound.v: specinfer_bound", "specinfer_bound.v: transport_bound"),
     )  # fmt: skip
+
+
+def _last_time(p: Law, q: Law, n: int, grows: Callable[[Fraction], Fraction]) -> Fraction:
+    time = Fraction(1)
+    for _ in range(n - 1):
+        time += grows(_phi(p, q, time))
+    return time
+
+
+def _cases(
+    bound: Callable[..., Fraction], grows: Callable[[Fraction], Fraction]
+) -> tuple[bool, bool, bool, bool, int]:
+    """SpecInfer's acceptance and the limit of every pair: the recursion, both estimates, and the bound."""
+    recursion = side = below = above = True
+    count = 0
+    for p, q in pairs(range(1, 4), range(1, 5)):
+        for n in (1, 2, 3):
+            accepted = sum(enumerate_rule(specinfer(), p, q, n).acceptance, Fraction(0))
+            limit = limit_by_subsets(p, q, n)
+            time = _last_time(p, q, n, grows)
+            u = 1 - sum((b for a, b in zip(p, q, strict=True) if a > time * b), Fraction(0))
+            recursion &= accepted == _phi(p, q, time)
+            c = _phi(p, q, time) - (1 - u) * time
+            side &= limit <= 1 + c - u**n
+            below &= 1 - accepted <= u ** (n - 1) * (u - c)
+            above &= limit <= bound(accepted, u, n)
+            count += 1
+    return recursion, side, below, above, count
+
+
+def _extremal(bound: Callable[..., Fraction], grows: Callable[[Fraction], Fraction]) -> bool:
+    """Whether the bound is attained on two tokens."""
+    attained = True
+    for n in (2, 3, 4):
+        for tenth in range(1, 10):
+            u = Fraction(tenth, 10)
+            for part in (1, 2, 3):  # c = part of u, small enough for the limit to be 1 + c - u^n
+                c = u**n * Fraction(part, 3)
+                p, q = (c, 1 - c), (u, 1 - u)
+                accepted = _phi(p, q, _last_time(p, q, n, grows))
+                attained &= limit_by_subsets(p, q, n) == bound(accepted, u, n)
+    return attained
 
 
 def _induction(grows: Callable[[Any], Any]) -> tuple[bool, bool]:

@@ -47,47 +47,9 @@ def prove(*, loss: Callable[[Any, Any], Any] = bottleneck, support: bool = True)
     support : bool
         Whether strictness is claimed only where ``p > 0`` wherever ``q > 0``; without, the proof must fail.
     """
-    sign = lower = attained = growth = True
-    for a, b in orders(2):
-        sign &= is_zero(absolute(a - b) - (a - b) - 2 * positive_part(b - a)) and is_nonnegative(
-            absolute(a - b)
-        )
-    for r, p, Zq in orders(3):
-        if is_nonnegative(p - r):
-            lower &= is_nonnegative(positive_part(Zq - r) - loss(Zq, p))
-    part, rest = symbols("part rest")
-    for p, Zq in orders(2):
-        m = least(p, Zq)
-        r = m + part / (part + rest) * (p - m)
-        attained &= is_nonnegative(r - m) and is_nonnegative(p - r)
-        attained &= is_zero(positive_part(Zq - r) - loss(Zq, p))
-    q, step, lowest = symbols("q step gap0")
-    strict = True
-    for ratio, Z1 in orders(2):
-        for Z2 in _above(ratio, Z1, step):
-            change = (loss(Z2 * q, ratio * q) / Z2) - (loss(Z1 * q, ratio * q) / Z1)
-            growth &= is_nonnegative(change)
-            if is_nonnegative(ratio - Z2):
-                growth &= is_zero(change)
-            else:
-                # p > 0 makes the lowest gap positive: it is p/q, or Z1 > 0
-                strict &= is_positive(change, q * lowest * step)
-                strict &= not is_nonnegative(Z1 - ratio) or is_zero(change.subs(lowest, 0))
-    iff = zero = near = True
-    counted = [0, 0]
-    for p, q_ in pairs(range(2, 4), range(1, 5)):
-        low = least_ratio(p, q_)
-        holds = not support or all(a > 0 or b == 0 for a, b in zip(p, q_, strict=True))
-        increasing = not any(stretches(closed_form, p, q_))
-        iff &= increasing == holds
-        counted[increasing] += 1
-        grid = [Fraction(i, 6) for i in range(1, 7)]
-        zero &= all((sum(map(loss, (Z * b for b in q_), p)) == 0) == (low >= Z) for Z in grid)
-    for p, q_ in list(pairs(range(3, 4), range(4, 5)))[::23]:
-        for Z in (0.25, 0.5, 1.0):
-            value = least_distance(p, q_, Z)
-            exact = 2 * sum(map(loss, (Fraction(Z) * b for b in q_), p)) / Fraction(Z)
-            near &= value is not None and abs(value - float(exact)) < TOLERANCE
+    sign, lower, attained = _at_a_token(loss)
+    growth, strict = _along(loss)
+    iff, zero, near, counted = _in_fractions(loss, support)
     checks = (
         ("|a - b| = (a - b) + 2 (b - a)_+, both orders", sign),
         ("(Z q - r)_+ >= (Z q - p)_+ for r <= p, all orders of r, p, Z q", lower),
@@ -105,6 +67,61 @@ def prove(*, loss: Callable[[Any, Any], Any] = bottleneck, support: bool = True)
         coq=("theorem_2.v: L_is_minimum", "theorem_2.v: L_zero_iff", "theorem_2.v: L_mono",
              "theorem_2.v: L_strict_iff", "theorem_2.v: theorem_2_iff"),
     )  # fmt: skip
+
+
+def _at_a_token(loss: Callable[[Any, Any], Any]) -> tuple[bool, bool, bool]:
+    """The bound of a token's loss, and that it is attained."""
+    sign = lower = attained = True
+    for a, b in orders(2):
+        sign &= is_zero(absolute(a - b) - (a - b) - 2 * positive_part(b - a))
+        sign &= is_nonnegative(absolute(a - b))
+    for r, p, Zq in orders(3):
+        if is_nonnegative(p - r):
+            lower &= is_nonnegative(positive_part(Zq - r) - loss(Zq, p))
+    part, rest = symbols("part rest")
+    for p, Zq in orders(2):
+        m = least(p, Zq)
+        r = m + part / (part + rest) * (p - m)
+        attained &= is_nonnegative(r - m) and is_nonnegative(p - r)
+        attained &= is_zero(positive_part(Zq - r) - loss(Zq, p))
+    return sign, lower, attained
+
+
+def _along(loss: Callable[[Any, Any], Any]) -> tuple[bool, bool]:
+    """How a token's term grows with Z, and where strictly."""
+    growth = strict = True
+    q, step, lowest = symbols("q step gap0")
+    for ratio, Z1 in orders(2):
+        for Z2 in _above(ratio, Z1, step):
+            change = (loss(Z2 * q, ratio * q) / Z2) - (loss(Z1 * q, ratio * q) / Z1)
+            growth &= is_nonnegative(change)
+            if is_nonnegative(ratio - Z2):
+                growth &= is_zero(change)
+            else:
+                # p > 0 makes the lowest gap positive: it is p/q, or Z1 > 0
+                strict &= is_positive(change, q * lowest * step)
+                strict &= not is_nonnegative(Z1 - ratio) or is_zero(change.subs(lowest, 0))
+    return growth, strict
+
+
+def _in_fractions(loss: Callable[[Any, Any], Any], support: bool) -> tuple[bool, bool, bool, list[int]]:
+    """Where the curve is strictly increasing, where it is zero, and what a linear program gives."""
+    iff = zero = near = True
+    counted = [0, 0]
+    for p, q_ in pairs(range(2, 4), range(1, 5)):
+        low = least_ratio(p, q_)
+        holds = not support or all(a > 0 or b == 0 for a, b in zip(p, q_, strict=True))
+        increasing = not any(stretches(closed_form, p, q_))
+        iff &= increasing == holds
+        counted[increasing] += 1
+        grid = [Fraction(i, 6) for i in range(1, 7)]
+        zero &= all((sum(map(loss, (Z * b for b in q_), p)) == 0) == (low >= Z) for Z in grid)
+    for p, q_ in list(pairs(range(3, 4), range(4, 5)))[::23]:
+        for Z in (0.25, 0.5, 1.0):
+            value = least_distance(p, q_, Z)
+            exact = 2 * sum(map(loss, (Fraction(Z) * b for b in q_), p)) / Fraction(Z)
+            near &= value is not None and abs(value - float(exact)) < TOLERANCE
+    return iff, zero, near, counted
 
 
 def _above(ratio: Any, Z1: Any, step: Any) -> list[Any]:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from resispec_verify.oracle import Law, enumerate_rule, sequential_optimum_by_histories, without_replacement
-from resispec_verify.oracle.distinct import best_first, optimal_without_replacement
+from resispec_verify.oracle.shipped.optimal_without_replacement import best_first, optimal_without_replacement
 
 from ._laws import pairs
 from ._report import Report

@@ -1,11 +1,13 @@
-"""Recording dumps: from your own loop (`Recorder`), or from local models (`open_models` and the loops).
+"""Recording dumps: from your own loop (`Recorder`), or from models (`record_flat` and the other loops).
 
-Nothing here imports torch until a model is opened.
+`recorder` and `structured`: the three recorders; `loops`: from models; `pt_file`: writing `.pt` files piece
+by piece; `arrays`: what is handed over, checked; `prompts`: texts from a file. Nothing here imports torch.
 """
 
 from __future__ import annotations
 
-from resispec_verify.record.loops import Model, record_flat, record_rounds, record_trees
+from resispec_verify.models import Model
+from resispec_verify.record.loops import record_flat, record_rounds, record_trees
 from resispec_verify.record.recorder import Recorder
 from resispec_verify.record.structured import RoundsRecorder, TreeRecorder
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from resispec_verify.distributions import Sampling
 from resispec_verify.errors import InputError
+from resispec_verify.models.interface import Model, check_prompts
 from resispec_verify.record.arrays import DTYPES, logits
 from resispec_verify.record.recorder import Recorder
 from resispec_verify.record.structured import RoundsRecorder, TreeRecorder
@@ -45,28 +46,6 @@ SIBLINGS_IN_WORDS = {
     "fixed": "the draft's best tokens, the best first",
     "pairs": "the draft's best token and another one, in either order, as SpecHub draws them",
 }
-
-
-class Model(Protocol):
-    """A language model, as far as recording needs one.
-
-    Attributes
-    ----------
-    vocab : int
-        Number of tokens.
-    context : int or None
-        Longest sequence, if it has a limit.
-    """
-
-    @property
-    def vocab(self) -> int: ...  # noqa: D102
-
-    @property
-    def context(self) -> int | None: ...  # noqa: D102
-
-    def logits(self, tokens: Sequence[int], last: int = 1) -> np.ndarray:
-        """Raw next-token logits ``[last, V]`` after each of the `last` final prefixes of `tokens`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -252,6 +231,7 @@ def _round(
     }
 
 
+# Nine parameters, as the other two have: models, texts, and what is recorded; the latter by name only.
 def record_trees(
     path: Path,
     target: Model,
@@ -334,29 +314,3 @@ def _tree(
             drawn.append(np.asarray(draw(weights, generator.random())))
             paths[child] = [*paths[node], int(drawn[-1])]
     return {key: np.stack(found) for key, found in rows.items()} | {"tokens": [path[-1] for path in paths]}
-
-
-def check_prompts(target: Model, draft: Model, prompts: Sequence[Sequence[int]], more: int) -> None:
-    """Raise `InputError` unless the models and prompts go together; `more` tokens are fed after a prompt."""
-    if target.vocab != draft.vocab:
-        raise InputError(
-            f"target and draft have vocabularies of {target.vocab} and {draft.vocab} tokens; give a draft "
-            "that shares the target's tokenizer"
-        )
-    if not prompts:
-        raise InputError("there are no prompts; give at least one")
-    limits = [model.context for model in (target, draft) if model.context is not None]
-    limit = min(limits, default=None)
-    for number, prompt in enumerate(prompts):
-        if not len(prompt):
-            raise InputError(f"prompt {number} has no tokens; give at least one")
-        outside = [token for token in prompt if not 0 <= token < target.vocab]
-        if outside:
-            raise InputError(
-                f"prompt {number} has token {outside[0]}, outside the vocabulary 0..{target.vocab - 1}"
-            )
-        if limit is not None and len(prompt) + more > limit:
-            raise InputError(
-                f"prompt {number} has {len(prompt)} tokens and up to {more} are added, but the context of "
-                f"the model is {limit} tokens; shorten the prompt or ask for less"
-            )

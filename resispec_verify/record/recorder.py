@@ -53,6 +53,8 @@ class Recording:
         self._meta = plain("meta", dict(meta or {}))
         self._keep_partial = keep_partial
         self._notes: dict[str, Any] = {}
+        self._columns: dict[str, Column] = {}
+        self._entries: list[dict[str, Any]] = []
         self._closed = False
         self._file = PtFile(self.path)
 
@@ -123,8 +125,19 @@ class Recording:
         if self._closed:
             raise InputError(f"{self.path}: the recording is closed; begin a new one")
 
+    def _append(self, rows: dict[str, np.ndarray]) -> None:
+        """Append entries to the columns of the file; the first begin them."""
+        if not self._columns:
+            self._columns = {
+                key: self._file.column(array.dtype, array.shape[1:]) for key, array in rows.items()
+            }
+        for key, array in rows.items():
+            self._file.append(self._columns[key], array)
+
     def _content(self) -> dict[str, Any]:
-        raise NotImplementedError
+        for column in self._columns.values():
+            column.length = self.count  # after a full disk, one may have got further than another
+        return dict(self._columns)
 
 
 class Recorder(Recording):
@@ -157,17 +170,7 @@ class Recorder(Recording):
     ...         rec.add(target_logits=target_row, draft_logits=draft_row)
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        dtype: str = "float16",
-        meta: Mapping[str, Any] | None = None,
-        *,
-        keep_partial: bool = False,
-    ) -> None:
-        super().__init__(path, dtype, meta, keep_partial=keep_partial)
-        self._columns: dict[str, Column] = {}
-        self._leading: tuple[int, ...] | None = None
+    _leading: tuple[int, ...] | None = None
 
     def add(
         self,
@@ -214,9 +217,9 @@ class Recorder(Recording):
         if tokens is not None:
             ids = np.atleast_1d(as_array("tokens", tokens))
             rows["tokens"] = integers(f"{self.path}: tokens", ids, (n,), vocab)
-        self._check_same(rows)
-        for key, array in rows.items():
-            self._file.append(self._columns[key], array)
+        if self._columns:
+            self._check_same(rows)
+        self._append(rows)
         self.count += n
 
     def shape_as(self, *leading: int) -> None:
@@ -227,10 +230,7 @@ class Recorder(Recording):
         return logits(f"{self.path}: {key}", value, self.dtype, self.count)
 
     def _check_same(self, rows: dict[str, np.ndarray]) -> None:
-        """Begin the columns with the first rows; compare all later ones with them."""
-        if not self._columns:
-            for key, array in rows.items():
-                self._columns[key] = self._file.column(array.dtype, array.shape[1:])
+        """Compare rows with the first ones."""
         for key in self._columns.keys() - rows.keys():
             raise self._error(f"row {self.count} has no {key}, but earlier rows do; give it always or never")
         for key, array in rows.items():
@@ -250,8 +250,8 @@ class Recorder(Recording):
         return InputError(f"{self.path}: {message}")
 
     def _content(self) -> dict[str, Any]:
-        for column in self._columns.values():
-            column.length = self.count  # after a full disk, one may have got further than another
-            if self._leading is not None and np.prod(self._leading) == self.count:
+        content = super()._content()
+        if self._leading is not None and np.prod(self._leading) == self.count:
+            for column in content.values():
                 column.leading = self._leading
-        return dict(self._columns)
+        return content

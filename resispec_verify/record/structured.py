@@ -10,7 +10,6 @@ import numpy as np
 
 from resispec_verify.errors import InputError
 from resispec_verify.record.arrays import as_array, integers, logits, plain
-from resispec_verify.record.pt_file import Column
 from resispec_verify.record.recorder import Recording
 
 __all__ = ["RoundsRecorder", "TreeRecorder"]
@@ -23,17 +22,6 @@ class RoundsRecorder(Recording):
     """
 
     unit = "round"
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        dtype: str = "float16",
-        meta: Mapping[str, Any] | None = None,
-        *,
-        keep_partial: bool = False,
-    ) -> None:
-        super().__init__(path, dtype, meta, keep_partial=keep_partial)
-        self._rounds: list[dict[str, Any]] = []
 
     def add(
         self,
@@ -91,11 +79,11 @@ class RoundsRecorder(Recording):
             entry["u"] = coins
         entry |= {"accepted": accepted, "next_token": emitted}
         entry |= {key: plain(f"{where}: {key}", value) for key, value in others.items()}
-        self._rounds.append(self._written(entry))
+        self._entries.append(self._written(entry))
         self.count += 1
 
     def _content(self) -> dict[str, Any]:
-        return {"rounds": self._rounds}
+        return {"rounds": self._entries}
 
 
 class TreeRecorder(Recording):
@@ -132,9 +120,6 @@ class TreeRecorder(Recording):
         for p in parents[1:]:
             depth.append(depth[p] + 1)
         self.depth = np.asarray(depth, np.int64)
-        self._columns: list[Column] = []
-        self._tokens: list[np.ndarray] = []
-        self._prefixes: list[np.ndarray] = []
 
     def add(self, *, target_logits: Any, draft_logits: Any, tokens: Any, prefix: Any) -> None:
         """Add the tree of one prefix.
@@ -155,12 +140,10 @@ class TreeRecorder(Recording):
         """
         self._check_open()
         where = f"{self.path}: prefix {self.count}"
-        rows = [
-            logits(f"{where}: {key}", value, self.dtype, row="node")
-            for key, value in (("target_logits", target_logits), ("draft_logits", draft_logits))
-        ]
-        vocab = self._columns[0].row[1] if self._columns else rows[0].shape[1]
-        for key, array in zip(("target_logits", "draft_logits"), rows, strict=True):
+        given = {"target_logits": target_logits, "draft_logits": draft_logits}
+        rows = {key: logits(f"{where}: {key}", value, self.dtype, row="node") for key, value in given.items()}
+        vocab = self._columns["target_logits"].row[1] if self._columns else rows["target_logits"].shape[1]
+        for key, array in rows.items():
             if array.shape != (self.inner, vocab):
                 raise InputError(
                     f"{where}: {key} is {list(array.shape)}; it must be {[self.inner, vocab]}: inner nodes, "
@@ -170,25 +153,18 @@ class TreeRecorder(Recording):
         before = integers(f"{where}: prefix", prefix, (None,), vocab)
         if not len(before) or before[-1] != ids[0]:
             raise InputError(f"{where}: tokens must begin with the last token of the prefix")
-        if not self._columns:
-            self._columns = [self._file.column(array.dtype, array.shape) for array in rows]
-        for column, array in zip(self._columns, rows, strict=True):
-            self._file.append(column, array[None])
-        self._tokens.append(ids)
-        self._prefixes.append(before)
+        self._append({key: array[None] for key, array in rows.items()})
+        self._entries.append({"tokens": ids, "prefix": before})
         self.count += 1
 
     def _content(self) -> dict[str, Any]:
-        for column in self._columns:
-            column.length = self.count
-        lengths = [len(prefix) for prefix in self._prefixes]
+        prefixes = [entry["prefix"] for entry in self._entries]
+        lengths = [len(prefix) for prefix in prefixes]
         padded = np.full((self.count, max(lengths)), -1, np.int64)
-        for row, prefix in zip(padded, self._prefixes, strict=True):
+        for row, prefix in zip(padded, prefixes, strict=True):
             row[len(row) - len(prefix) :] = prefix
-        return {
-            "target_logits": self._columns[0],
-            "draft_logits": self._columns[1],
-            "tokens": np.stack(self._tokens),
+        return super()._content() | {
+            "tokens": np.stack([entry["tokens"] for entry in self._entries]),
             "parent": self.parent,
             "depth": self.depth,
             "prefix": padded,

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-__all__ = ["Picture", "html_page", "numbers"]
+__all__ = ["PageSection", "html_page", "numbers"]
 
 MOST_ROWS = 400  # of a table under a picture; the CSV has them all
 
 
 @dataclass(frozen=True)
-class Picture:
+class PageSection:
     """A section with pictures.
 
     Attributes
@@ -48,7 +48,7 @@ def html_page(
     title: str,
     verdicts: Sequence[Mapping[str, Any]],
     remarks: Sequence[str],
-    pictures: Sequence[Picture],
+    pictures: Sequence[PageSection],
     command: str,
     facts: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> str:
@@ -61,7 +61,7 @@ def html_page(
         One a rule and setting, as `summary.summarize` makes them.
     remarks : sequence of str
         What a reader must not miss.
-    pictures : sequence of Picture
+    pictures : sequence of PageSection
     command : str
         The command line that makes this page.
     facts : mapping of str to records
@@ -137,7 +137,7 @@ def _list(lines: Sequence[str]) -> str:
     return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>" if lines else ""
 
 
-def _section(picture: Picture, number: int) -> str:
+def _section(picture: PageSection, number: int) -> str:
     kind = "panels wide" if picture.wide else "panels"
     drawn = "".join(f'<div class="panel">{svg}</div>' for svg in picture.svgs)
     body = f"<h2>{escape(picture.title)}</h2><p>{escape(picture.caption)}</p>"

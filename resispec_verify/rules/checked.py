@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,70 +10,18 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.errors import InputError
+from resispec_verify.rules.foreign import guarded
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.path_rule import PathRule
 from resispec_verify.rules.proposals import Greedy, Iid, Pairs, WithoutReplacement
 from resispec_verify.rules.tuple_rule import TupleRule
 
-__all__ = ["CheckedProposal", "CheckedRule", "check_interface", "check_proposal", "guarded", "muted"]
+__all__ = ["CheckedProposal", "CheckedRule", "check_interface", "check_proposal"]
 
 _DEPENDS_ON = ("nothing", "token")
 _OUR_PROPOSALS = (Iid, WithoutReplacement, Greedy, Pairs)
 # A law of V terms rounds by about V units at worst; far below what a fault loses.
 _SUM_TOLERANCE = 1e-6
-_LONGEST_REASON = 160
-
-
-class _Muted:
-    """Standard output goes to standard error while any thread is inside; the last one out restores it."""
-
-    def __init__(self) -> None:
-        self.lock, self.inside, self.stdout = threading.Lock(), 0, sys.stdout
-
-    def __enter__(self) -> None:
-        with self.lock:
-            if self.inside == 0:
-                self.stdout, sys.stdout = sys.stdout, sys.stderr
-            self.inside += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self.lock:
-            self.inside -= 1
-            if self.inside == 0:
-                sys.stdout = self.stdout
-
-
-#: A report may be written to standard output: what foreign code prints must not get into it.
-muted = _Muted()
-
-
-def reason_of(error: BaseException) -> str:
-    """The kind of an error and its message on one line, cut; its message may itself fail."""
-    kind = type(error).__name__
-    try:
-        text = " ".join(f"{kind}: {error}".split())
-    except Exception:
-        text = kind
-    text = text.removesuffix(":")
-    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}..."
-
-
-@contextmanager
-def guarded(what: str) -> Iterator[None]:
-    """Run foreign code: what it prints goes to standard error, what it raises becomes one line.
-
-    A rule that exits would make a run look like a success, so `SystemExit` is an error too; an interrupt from
-    the keyboard is not.
-    """
-    try:
-        with muted:
-            yield
-    except KeyboardInterrupt:
-        raise
-    except InputError as error:
-        raise InputError(f"{what}: {error}") from None
-    except BaseException as error:
-        raise InputError(f"{what} raised {reason_of(error)}") from None
 
 
 def check_interface(rule: Any, where: str) -> Rule:
@@ -316,7 +261,7 @@ class CheckedRule(Rule):
         """Go through every method on a toy pair, as the engines call them: one row, and a batch of rows."""
         p, q = np.asarray([0.5, 0.3, 0.2]), np.asarray([0.2, 0.3, 0.5])
         rows = np.stack([p, q]), np.stack([q, p])
-        n = candidates if self.most_candidates is None else min(candidates, self.most_candidates)
+        n = self.verifiable(candidates)
         if isinstance(self.proposal, CheckedProposal):
             for drawn in ((), (np.asarray(2),))[: max(n, 1)]:
                 self.proposal.next(q, drawn)

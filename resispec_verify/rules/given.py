@@ -6,18 +6,19 @@ from typing import Any
 
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import shown
-from resispec_verify.rules import PATH_RULES, make_rule
+from resispec_verify.rules import PATH_RULES
 from resispec_verify.rules.checked import check_interface
 from resispec_verify.rules.interface import Rule
 from resispec_verify.rules.path_rule import PathRule
 from resispec_verify.rules.proposals import Proposal
+from resispec_verify.rules.spec import parse_rule
 from resispec_verify.rules.tuple_rule import TupleRule
 
 __all__ = ["given_proposal", "given_rule", "is_ours"]
 
 
 def given_rule(rule: Any) -> Rule:
-    """The rule of a registered name, or a rule as it is.
+    """The rule of a registered name, perhaps with options (`rules.spec`), or a rule as it is.
 
     Raises
     ------
@@ -26,13 +27,13 @@ def given_rule(rule: Any) -> Rule:
         of several tokens; a rule of the caller's own without what a rule must have; or no rule at all.
     """
     if isinstance(rule, str) and rule not in PATH_RULES:
-        return make_rule(rule)
+        return parse_rule(rule)
     if isinstance(rule, type) and issubclass(rule, (Rule, PathRule)):
         raise InputError(f"rule must be an instance, not a class: say {rule.__name__}()")
     if isinstance(rule, (PathRule, str)):
         name = rule if isinstance(rule, str) else rule.name
         raise InputError(
-            f"rule {name!r} verifies paths of several tokens; evidence.paths.path_marginal enumerates it"
+            f"rule {name!r} verifies paths of several tokens; evidence.path_rules.path_marginal enumerates it"
         )
     if not isinstance(rule, Rule):
         raise InputError(f"rule must be a Rule, or the name of one such as 'specinfer'; got {shown(rule)}")

@@ -5,13 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from resispec_verify.kernels.elementwise.residuals import accept_ratio
-from resispec_verify.kernels.paths.shaped import PathSum
+from array_api_compat import array_namespace
+
+from resispec_verify.errors import InputError
 from resispec_verify.rules.proposals import Iid, Proposal
 
-__all__ = ["Rule", "State"]
+if TYPE_CHECKING:  # compiled kernels, which a rule of one's own need not load
+    from resispec_verify.kernels.elementwise.residuals import Proxy
+    from resispec_verify.kernels.paths.path_sum import PathSum
+
+__all__ = ["Described", "Rule", "State"]
 
 
 @dataclass(frozen=True)
@@ -35,12 +41,15 @@ class State:
     round: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
 
+    def after(self, residual: Any, **extra: Any) -> State:
+        """The state one rejection on, of m alternatives: ``residual (..., m, V)``, the draft kept."""
+        xp = array_namespace(residual)
+        draft = xp.broadcast_to(self.draft[..., None, :], residual.shape)
+        return State(residual, draft, self.round + 1, extra)
 
-class Rule(ABC):
-    """A rule that verifies the candidates of one position, one after the other.
 
-    A rule never samples, prints or mutates, and does not know what it is used for.
-    """
+class Described(ABC):
+    """What is said of a rule of either kind."""
 
     #: The name users type.
     name: ClassVar[str]
@@ -48,6 +57,41 @@ class Rule(ABC):
     claims_exact: ClassVar[bool]
     #: Paper and equation, one line.
     source: ClassVar[str]
+    #: Where it stands in lists of the shipped rules, ascending.
+    place: ClassVar[int] = 1000
+    #: Parameters that its source gives no value for: it cannot be made from its name alone.
+    open_parameters: ClassVar[tuple[str, ...]] = ()
+    #: Parameters that its exactness is measured with, where they are open.
+    measured_with: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    #: Parameters that make a rule inexact which is exact with others, and when it is exact.
+    inexact_with: ClassVar[Mapping[str, Any] | None] = None
+    exact_if: ClassVar[str | None] = None
+    #: Why `oracle` has no transcription of it, if it has none.
+    untranscribed: ClassVar[str | None] = None
+
+    def required(self) -> tuple[Any, ...]:
+        """The values of its `open_parameters`.
+
+        Raises
+        ------
+        InputError
+            Some are None; names all of them.
+        """
+        missing = [name for name in self.open_parameters if getattr(self, name) is None]
+        if missing:
+            raise InputError(
+                f"rule {self.name!r} needs {', '.join(missing)}: its source gives no value and none is "
+                f"invented; construct {type(self).__name__}({', '.join(f'{name}=...' for name in missing)})"
+            )
+        return tuple(getattr(self, name) for name in self.open_parameters)
+
+
+class Rule(Described):
+    """A rule that verifies the candidates of one position, one after the other.
+
+    A rule never samples, prints or mutates, and does not know what it is used for.
+    """
+
     #: What the state after a rejection depends on; `TupleRule` for rules that read the whole tuple at once.
     depends_on: ClassVar[Literal["nothing", "token", "tuple"]]
     #: The fewest candidates it is defined for.
@@ -59,12 +103,25 @@ class Rule(ABC):
     #: Whether everything it can emit after a rejection lies in the target's support.
     stays_in_support: ClassVar[bool] = True
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A sum over paths is of the class that defines it: a subclass may do something else."""
+        super().__init_subclass__(**options)
+        for name in ("sum_paths", "sum_paths_on_device"):
+            if name not in vars(cls):
+                setattr(cls, name, getattr(Rule, name))
+
+    def verifiable(self, candidates: int) -> int:
+        """How many of so many candidates it can verify."""
+        return candidates if self.most_candidates is None else min(candidates, self.most_candidates)
+
     def start(self, target: Any, draft: Any, candidates: int) -> State:
         """State before the first of ``candidates`` candidates, for rows ``(..., V)``."""
         return State(target, draft)
 
     def accept(self, state: State) -> Any:
         """Acceptance probability of every token at this round, ``(..., V)``."""
+        from resispec_verify.kernels.elementwise.residuals import accept_ratio
+
         return accept_ratio(state.residual, state.draft)
 
     @abstractmethod
@@ -115,7 +172,16 @@ class Rule(ABC):
         """The whole marginal of one position ``(V,)``, where a rule knows something faster.
 
         Candidates are drawn from ``draft`` by the rule's own `proposal`; the engine asks only then. None (the
-        default) where the rule does not know. A subclass that changes what the rule does has to override it.
+        default) where the rule does not know.
+        """
+        return None
+
+    def sum_paths_on_device(
+        self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+    ) -> PathSum | None:
+        """The same for float64 rows ``(B, V)`` where they live, not on a CPU; ``most_paths`` is for each.
+
+        None (the default) where the rule can only be summed on the CPU.
         """
         return None
 
@@ -124,6 +190,14 @@ class Rule(ABC):
 
         None (the default) where the rule is not of that form.
         """
+        return None
+
+    def proxy_parts(self, current: Any, draft: Any, token: Any) -> Proxy | None:
+        """The same with what it was made of, where the proxy has a budget; None (the default) elsewhere."""
+        return None
+
+    def budget_holds(self) -> bool | None:
+        """Whether `proxy_parts` never cuts its budget and ``k`` sums to 1; None where there is no budget."""
         return None
 
     def options(self) -> dict[str, str]:

@@ -6,21 +6,16 @@ is not enough.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from abc import abstractmethod
+from typing import Any
+
+from resispec_verify.rules.interface import Described
 
 __all__ = ["PathRule"]
 
 
-class PathRule(ABC):
+class PathRule(Described):
     """A rule over a path of L drafted tokens; frozen and pure like `Rule`."""
-
-    #: The name users type.
-    name: ClassVar[str]
-    #: What its authors claim.
-    claims_exact: ClassVar[bool]
-    #: Paper and algorithm, one line.
-    source: ClassVar[str]
 
     @abstractmethod
     def outcome(self, targets: Any, drafts: Any, path: Any) -> tuple[Any, Any]:

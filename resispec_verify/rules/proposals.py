@@ -1,4 +1,7 @@
-"""How candidates are drawn: "right rule, wrong proposal" is a fault of its own."""
+"""How candidates are drawn: "right rule, wrong proposal" is a fault of its own.
+
+Limits come from compiled kernels, which are imported where they are asked for.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,6 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.kernels.elementwise.probabilities import one_hot
-from resispec_verify.kernels.optimal.candidate_limits import pairs_limit, without_replacement_limit
-from resispec_verify.kernels.optimal.transport import transport_limit
 
 __all__ = ["Greedy", "Iid", "Pairs", "Proposal", "WithoutReplacement", "strike_out"]
 
@@ -59,6 +60,8 @@ class Iid:
 
     def limit(self, target: Any, draft: Any, candidates: int) -> Any:
         """The optimal-transport value for i.i.d. candidates."""
+        from resispec_verify.kernels.optimal.transport import transport_limit
+
         return transport_limit(target, draft, candidates)
 
     def next(self, draft: Any, drawn: tuple[Any, ...]) -> Any:
@@ -76,6 +79,8 @@ class WithoutReplacement:
 
     def limit(self, target: Any, draft: Any, candidates: int) -> Any:
         """The value of the best prefix, in ascending order of p/q."""
+        from resispec_verify.kernels.optimal.candidate_limits import without_replacement_limit
+
         return without_replacement_limit(target, draft, candidates)
 
     def next(self, draft: Any, drawn: tuple[Any, ...]) -> Any:
@@ -130,6 +135,8 @@ class Pairs:
 
     def limit(self, target: Any, draft: Any, candidates: int) -> Any:
         """Of two candidates; None for another number."""
+        from resispec_verify.kernels.optimal.candidate_limits import pairs_limit
+
         return pairs_limit(target, draft) if candidates == 2 else None
 
     def next(self, draft: Any, drawn: tuple[Any, ...]) -> Any:

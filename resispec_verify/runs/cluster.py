@@ -28,11 +28,12 @@ from resispec_verify.backends import get_backend
 from resispec_verify.dumps import FlatDump, open_dump
 from resispec_verify.dumps.fingerprint import Fingerprint, fingerprint
 from resispec_verify.errors import InputError
-from resispec_verify.runs.over_dumps import Reading, evaluate_spans
-from resispec_verify.runs.parts import Span
+from resispec_verify.runs.over_dumps import evaluate_spans
 from resispec_verify.tables.marginals import Evaluation
+from resispec_verify.tables.reading import Reading, Span
+from resispec_verify.tables.table import Table
 
-__all__ = ["LOCAL", "Job", "connect", "run"]
+__all__ = ["LOCAL", "SharedWork", "connect", "run"]
 
 LOCAL = "local"
 #: Seconds in which a scheduler must answer.
@@ -42,7 +43,7 @@ _LEAVE_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @dataclass(frozen=True)
-class Job:
+class SharedWork:
     """What every task of one dump needs.
 
     Attributes
@@ -162,13 +163,13 @@ def _ask(distributed: Any, address: str) -> None:
 
 def run(
     client: Any,
-    job: Job,
+    work: SharedWork,
     reading: Reading,
     spans: Sequence[Span],
     *,
     note: Callable[[str], Any] = lambda line: None,
-) -> Iterator[tuple[Span, dict[str, Any]]]:
-    """Plain parts (`Part.plain`) of a dump by their positions, in the order in which they are finished.
+) -> Iterator[tuple[Span, Table]]:
+    """Tables of a dump by their positions, in the order in which they are finished.
 
     Parameters
     ----------
@@ -185,7 +186,7 @@ def run(
         is of another version; a scheduler that went away.
     """
     distributed = importlib.import_module("distributed")
-    packed = _packed(job, reading)
+    packed = _packed(work, reading)
 
     def there(span: Span) -> list[tuple[Span, dict[str, Any]]]:
         # A nested function goes as code, so that what a worker lacks fails the task and not the worker.
@@ -202,53 +203,61 @@ def run(
         span, _ = waiting.pop(task.key, (None, None))
         if span is None:
             continue  # cancelled below
-        try:
-            pieces = task.result()
-        except InputError as error:
-            worst = (span, error)
-        except distributed.KilledWorker:
-            worst = (span, InputError(f"{job.name}: {_KILLED.format(*span)}"))
-        except ImportError as error:
-            raise InputError(f"a worker lacks what the run needs ({error}); install the same there") from None
-        except distributed.client.FutureCancelledError:
-            raise InputError(f"{job.name}: the scheduler went away before the work was done") from None
-        else:
-            if len(pieces) > 1:
-                note(f"out of memory on a worker with {span[1] - span[0]} positions; it goes on with fewer")
-            yield from pieces
+        found = _result(task, work.name, span)
+        if isinstance(found, InputError):
+            worst = (span, found)
+            # As in one process the first bad position is reported, so what comes before it is waited for.
+            later = [key for key, (other, _) in waiting.items() if other > span]
+            client.cancel([waiting.pop(key)[1] for key in later])
             continue
-        # As in one process the first bad position is reported, so what comes before it is still waited for.
-        later = [key for key, (other, _) in waiting.items() if other > span]
-        client.cancel([waiting.pop(key)[1] for key in later])
+        if len(found) > 1:
+            note(f"out of memory on a worker with {span[1] - span[0]} positions; it goes on with fewer")
+        for piece, stored in found:
+            yield piece, Table.from_plain(stored, work.evaluation.rules, work.name)
     if worst is not None:
         raise worst[1]
+
+
+def _result(task: Any, name: str, span: Span) -> list[tuple[Span, dict[str, Any]]] | InputError:
+    """What a task gave, or what is wrong with its span; raises what is wrong with the whole run."""
+    distributed = importlib.import_module("distributed")
+    try:
+        return task.result()
+    except InputError as error:
+        return error
+    except distributed.KilledWorker:
+        return InputError(f"{name}: {_KILLED.format(*span)}")
+    except ImportError as error:
+        raise InputError(f"a worker lacks what the run needs ({error}); install the same there") from None
+    except distributed.client.FutureCancelledError:
+        raise InputError(f"{name}: the scheduler went away before the work was done") from None
 
 
 _KILLED = "positions {}:{} ended one worker after the other, perhaps for memory; lower --batch"
 
 
-def _packed(job: Job, reading: Reading) -> bytes:
+def _packed(work: SharedWork, reading: Reading) -> bytes:
     """Both for the way to a worker; a rule from a user's file goes whole: it cannot be imported there."""
     cloudpickle = importlib.import_module("cloudpickle")
-    for rule in job.evaluation.rules:
+    for rule in work.evaluation.rules:
         module = sys.modules.get(type(getattr(rule, "rule", rule)).__module__)
         if module is not None and module.__spec__ is None and module.__name__ != "__main__":
             cloudpickle.register_pickle_by_value(module)
-    return cloudpickle.dumps((job, reading))
+    return cloudpickle.dumps((work, reading))
 
 
 _unpacked = functools.lru_cache(maxsize=8)(pickle.loads)
 
 
 def evaluate_there(packed: bytes, span: Span) -> list[tuple[Span, dict[str, Any]]]:
-    """The task, on a worker: plain parts of a span, in pieces where memory did not hold it whole."""
-    job, reading = _unpacked(packed)
-    if resispec_verify.__version__ != job.version:
+    """The task, on a worker: plain tables of a span, in pieces where memory did not hold it whole."""
+    work, reading = _unpacked(packed)
+    if resispec_verify.__version__ != work.version:
         where, has = socket.gethostname(), resispec_verify.__version__
-        raise InputError(f"the worker on {where} has resispec-verify {has}; install {job.version} there")
-    dump = _opened(job.path, job.name, job.pad_vocab, job.shards, job.found, threading.get_ident())
-    found = evaluate_spans(dump, reading, job.evaluation, [span], backend=get_backend(job.backend))
-    return [(piece, part.plain()) for piece, part in found]
+        raise InputError(f"the worker on {where} has resispec-verify {has}; install {work.version} there")
+    dump = _opened(work.path, work.name, work.pad_vocab, work.shards, work.found, threading.get_ident())
+    found = evaluate_spans(dump, reading, work.evaluation, [span], backend=get_backend(work.backend))
+    return [(piece, table.plain()) for piece, table in found]
 
 
 @functools.lru_cache(maxsize=8)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from resispec_verify.rules.checked import muted, reason_of
+from resispec_verify.rules.foreign import muted, reason_of
 
 __all__ = ["BoundaryGenerator", "Caller", "SamplerError", "boundary_words", "tokens_of"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from resispec_verify.evidence.statistical import detectable, fit_test
-from resispec_verify.rules.checked import reason_of
+from resispec_verify.rules.foreign import reason_of
 from resispec_verify.sampler_check.calls import Caller, SamplerError, tokens_of
 from resispec_verify.sampler_check.check import CheckResult, CheckSettings
 from resispec_verify.sampler_check.probes import seed_of

@@ -7,8 +7,9 @@ from typing import Any
 
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import real, whole
+from resispec_verify.schema import envelope
 
-__all__ = ["DRAWS", "STYLES", "CheckResult", "CheckSettings"]
+__all__ = ["DRAWS", "STYLES", "CheckResult", "CheckSettings", "check_report"]
 
 STYLES = ("tokens", "candidates", "block")
 PROPOSALS = ("iid", "without-replacement", "top")
@@ -102,8 +103,8 @@ class CheckSettings:
         if wanted != self.proposal:
             remedy = f"give the proposal {wanted}" if wanted in PROPOSALS else "use the style tokens"
             raise InputError(f"{name} verifies candidates drawn {wanted}, not {self.proposal}; {remedy}")
-        most = self.rule.most_candidates
-        if most is not None and self.candidates > most:
+        most = self.rule.verifiable(self.candidates)
+        if most < self.candidates:
             raise InputError(f"{name} verifies at most {most} candidates, not {self.candidates}")
 
 
@@ -161,3 +162,8 @@ class CheckResult:
             "witness", "stopped", "seed", "seconds", "not_reached", "inputs",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
+
+
+def check_report(sampler: str, style: str, result: CheckResult) -> dict[str, Any]:
+    """The whole report of ``check`` on what is called ``sampler``, JSON-ready."""
+    return envelope("check", [{"sampler": sampler, "style": style, **result.result()}])

@@ -9,15 +9,15 @@ token, so any number of them is possible.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
-from resispec_verify.distributions import Pair
 from resispec_verify.errors import InputError
 from resispec_verify.rules import Rule
+from resispec_verify.tables.reading import PairBatch
 
 __all__ = ["check_support", "check_vocabulary"]
 
@@ -38,21 +38,15 @@ def check_vocabulary(rules: Iterable[Rule], candidates: int, vocab: int, where: 
             )
 
 
-def check_support(
-    rules: Iterable[Rule], candidates: int, pair: Pair, positions: Sequence[int] | np.ndarray, source: str
-) -> None:
+def check_support(rules: Iterable[Rule], candidates: int, batch: PairBatch) -> None:
     """Refuse more different candidates than there are tokens to draw them from, at any position of a batch.
 
     Parameters
     ----------
     candidates : int
         n; cut to the most that a rule verifies.
-    pair : Pair
-        Arrays ``(B, V)``; counted once for all rules.
-    positions : ints (B,)
-        0-based, for the message.
-    source : str
-        The dump's path; empty for values given by hand.
+    batch : PairBatch
+        Counted once for all rules; an empty source means values given by hand.
 
     Raises
     ------
@@ -62,11 +56,12 @@ def check_support(
     rules = tuple(rules)
     if max((_different(rule, candidates) for rule in rules), default=0) < 2:
         return  # every law has one token
+    pair, source = batch.pair, batch.source
     xp = array_namespace(pair.drawn_from)
     sizes = to_numpy(xp.sum(xp.astype(pair.drawn_from > 0, xp.int32), axis=-1))
     i = int(np.argmin(sizes))
     size = int(sizes[i])
-    where = f"{source}: position {positions[i]}" if source else "--draft"
+    where = f"{source}: position {batch.positions[i]}" if source else "--draft"
     for rule in rules:
         if (n := _different(rule, candidates)) > size:
             law, wider = "draft", "widen --temperature, --top-k, --top-p or --min-p"
@@ -85,7 +80,7 @@ def _different(rule: Rule, candidates: int) -> int:
     """How many candidates of a rule must differ: all, or 0 where a token may come again."""
     if not getattr(rule.proposal, "distinct", False):
         return 0
-    return candidates if rule.most_candidates is None else min(candidates, rule.most_candidates)
+    return rule.verifiable(candidates)
 
 
 def _tokens(size: int) -> str:

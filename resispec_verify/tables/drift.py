@@ -31,10 +31,12 @@ from resispec_verify.evidence.marginal import estimated_acceptance, summation_er
 from resispec_verify.kernels.elementwise.divergences import distances
 from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.optimal.transport import limit_of_prefix
-from resispec_verify.rules import Iid, Proposal, Rule, State, TupleRule
+from resispec_verify.rules import Iid, Proposal, Rule, State
 from resispec_verify.tables.distinct import check_support
 from resispec_verify.tables.drift_summary import DriftRow, Profile, divide
-from resispec_verify.tables.marginals import label
+from resispec_verify.tables.marginals import by_proposal
+from resispec_verify.tables.reading import PairBatch
+from resispec_verify.tables.row import label
 
 __all__ = [
     "MOST_CANDIDATES",
@@ -51,7 +53,7 @@ _EPS = float(np.finfo(np.float64).eps)
 def check_sequential(rules: Iterable[Rule]) -> None:
     """Refuse rules that decide about all candidates at once: between candidates they have no residual."""
     for rule in rules:
-        if isinstance(rule, TupleRule):
+        if rule.depends_on == "tuple":
             raise InputError(
                 f"rule {rule.name!r} decides about all its candidates at once and has no residual between "
                 "them; leave it out"
@@ -61,14 +63,10 @@ def check_sequential(rules: Iterable[Rule]) -> None:
 def add_drift(
     rows: dict[tuple[str, float, str | None], DriftRow],
     rules: Sequence[Rule],
-    pair: Pair,
+    batch: PairBatch,
     candidates: int,
     *,
-    positions: Sequence[int] | np.ndarray,
     top_k: int = 10,
-    temperature: float = 1.0,
-    dataset: str | None = None,
-    source: str = "",
     budget: Budget | None = None,
 ) -> None:
     """Append the drift of one batch of positions to ``rows``, keyed by rule label, temperature and dataset.
@@ -77,8 +75,8 @@ def add_drift(
     ----------
     rules : rules
         That look at candidates one after the other.
-    pair : Pair
-        NumPy arrays ``(B, V)``, float64.
+    batch : PairBatch
+        Of NumPy arrays, float64.
     candidates : int
         ``1 <= n <= 16``; cut to the most that a rule can verify.
     top_k : int
@@ -93,21 +91,14 @@ def add_drift(
         fewer tokens to draw.
     """
     check_sequential(rules)
-    check_support(rules, candidates, pair, positions, source)
+    check_support(rules, candidates, batch)
     budget = budget or Budget(gap=1e-3, most_paths=1e6, most_states=100, until_decided=False)
-    known: list[tuple[Proposal, int, list[Floats | None]]] = []
-    for rule in rules:
-        n = candidates if rule.most_candidates is None else min(candidates, rule.most_candidates)
-        limits = next((found for other, m, found in known if m == n and other == rule.proposal), None)
-        if limits is None:
-            limits = _limits(rule.proposal, pair, n)
-            known.append((rule.proposal, n, limits))
-        key = (label(rule), temperature, dataset)
-        row = rows.setdefault(key, DriftRow(rule, temperature, n, top_k, dataset))
-        row.profile += _profiles(rule, pair, n, top_k, budget)
-        row.limit += limits
-        row.position += [int(i) for i in positions]
-        row.source += [source] * len(positions)
+    pair, t = batch.pair, batch.sampling.temperature
+    limits = by_proposal(rules, candidates, lambda proposal, n: _limits(proposal, pair, n))
+    for rule, limit in zip(rules, limits, strict=True):
+        n = rule.verifiable(candidates)
+        row = rows.setdefault((label(rule), t, batch.dataset), DriftRow(rule, t, n, top_k, batch.dataset))
+        row.add(**batch.places(), profile=_profiles(rule, pair, n, top_k, budget), limit=limit)
 
 
 def _limits(proposal: Proposal, pair: Pair, n: int) -> list[Floats | None]:

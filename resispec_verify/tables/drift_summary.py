@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from resispec_verify.rules import Rule
-from resispec_verify.tables.marginals import label
-from resispec_verify.tables.summary import plain
+from resispec_verify.schema import envelope, plain
+from resispec_verify.tables.columns import Columns, column
+from resispec_verify.tables.means import known_mean
+from resispec_verify.tables.row import label
 
-__all__ = ["QUANTILES", "DriftRow", "Profile", "divide", "drift_records", "mostly_seen"]
+__all__ = [
+    "QUANTILES",
+    "DriftRow",
+    "Profile",
+    "certain_gain",
+    "divide",
+    "drift_records",
+    "drift_report",
+    "mostly_seen",
+]
 
 QUANTILES = (0.1, 0.5, 0.9)
 MEASURES = ("acceptance_conditional", "l1", "kl", "blind_spot")
@@ -49,7 +60,7 @@ class Profile:
 
 
 @dataclass
-class DriftRow:
+class DriftRow(Columns):
     """A rule at a temperature over the positions seen so far; lists have one entry a position.
 
     Attributes
@@ -70,16 +81,10 @@ class DriftRow:
     candidates: int
     top_k: int
     dataset: str | None = None
-    source: list[str] = field(default_factory=list)
-    position: list[int] = field(default_factory=list)
-    profile: list[Profile] = field(default_factory=list)
-    limit: list[Floats | None] = field(default_factory=list)
-
-    def extend(self, other: DriftRow) -> None:
-        """Append the positions of the same row of another dump."""
-        for name, values in vars(other).items():
-            if isinstance(values, list):
-                getattr(self, name).extend(values)
+    source: list[str] = column()
+    position: list[int] = column()
+    profile: list[Profile] = column()
+    limit: list[Floats | None] = column()
 
     def stacked(self, name: str) -> Floats:
         """One field of the profiles, ``(positions, n)``."""
@@ -139,19 +144,19 @@ class DriftRow:
             }
             quantiles: dict[str, Any] = {"levels": list(QUANTILES)}
             for name in MEASURES:
-                column, gap = measures[name][:, i], gaps[name][:, i]
-                inside = ~np.isnan(column)
-                row[name] = _mean(column[inside])
-                quantiles[name] = _quantiles(column[inside])
+                values, gap = measures[name][:, i], gaps[name][:, i]
+                inside = ~np.isnan(values)
+                row[name] = known_mean(values[inside].tolist())
+                quantiles[name] = _quantiles(values[inside])
                 if name in most:
-                    row[f"{name}_bounds"] = _bounds(column, gap, most[name])
+                    row[f"{name}_bounds"] = _bounds(values, gap, most[name])
             row |= {
                 "acceptance_pooled": _ratio(accepted[:, i].sum(), known[:, i].sum()),
-                "acceptance_gap": _mean(gaps["acceptance_conditional"][here, i]),
-                "l1_gap": _mean(gaps["l1"][here, i]),
+                "acceptance_gap": known_mean(gaps["acceptance_conditional"][here, i].tolist()),
+                "l1_gap": known_mean(gaps["l1"][here, i].tolist()),
                 "kl_infinite": int(np.isinf(measures["kl"][:, i]).sum()),
                 "top_k": self.top_k,
-                "gap": _mean(gaps["kl"][here, i]),
+                "gap": known_mean(gaps["kl"][here, i].tolist()),
                 "unexpanded": float(self.stacked("missed")[:, i].mean()),
                 "quantiles": quantiles,
                 "eal": _or_none(eal[i]),
@@ -168,11 +173,53 @@ class DriftRow:
             rows.append(plain(row))
         return rows
 
+    def scaling(self) -> list[dict[str, Any]]:
+        """Expected accepted length with 1, 2, 4, ... candidates; ``gain``, ``efficiency``: over half as many.
+
+        ``gap`` is how far the length may be off. A gain of less is no figure, and None.
+        """
+        results = self.results()
+        rows = []
+        for result in results:
+            index, eal, gap = result["index"], result["eal"], _half_width(result)
+            if index & (index - 1):
+                continue
+            half = results[index // 2 - 1]["eal"] if index > 1 else None
+            gain = None if eal is None or half is None or eal - half < gap else eal - half
+            rows.append(
+                {
+                    "index": index,
+                    "eal": eal,
+                    "gap": gap,
+                    "gain": gain,
+                    "efficiency": None if gain is None else result["efficiency"],
+                    "limit": None if result["limit"] is None else 1.0 + result["limit"],
+                }
+            )
+        return rows
+
 
 def mostly_seen(result: dict[str, Any], measure: str) -> bool:
     """Whether a mean is one over at least half of the paths to its candidate; tables leave out the others."""
     gap = result[_GAP_OF[measure]]
     return result[measure] is not None and gap is not None and gap <= 0.5
+
+
+def certain_gain(result: dict[str, Any]) -> float | None:
+    """What the last candidate gains; None where the paths not seen may add as much."""
+    gain = result["gain"]
+    return gain if gain is not None and gain >= _half_width(result) else None
+
+
+def _half_width(result: dict[str, Any]) -> float:
+    """How far the expected accepted length may be off."""
+    low, high = result["eal_bounds"]
+    return 0.0 if low is None or high is None else 0.5 * (high - low)
+
+
+def drift_report(rows: Iterable[DriftRow]) -> dict[str, Any]:
+    """The whole report of ``drift``, JSON-ready."""
+    return envelope("drift", [result for row in rows for result in row.results()])
 
 
 def drift_records(rows: Iterable[DriftRow]) -> list[dict[str, Any]]:
@@ -205,10 +252,6 @@ def divide(numerator: Floats, denominator: Floats) -> Floats:
 def _share(missed: Floats, seen: Floats) -> Floats:
     """Share of the unseen; NaN where nothing gets to the candidate."""
     return divide(missed, missed + seen)
-
-
-def _mean(values: Floats) -> float | None:
-    return float(np.mean(values)) if values.size else None
 
 
 def _quantiles(values: Floats) -> list[float] | None:

@@ -1,148 +1,108 @@
-"""Acceptance beside the limits: what no exact rule, and no sequential exact rule, can exceed."""
+"""Acceptance beside the limits: what no exact rule, and no sequential exact rule, can exceed.
+
+The rows are those of ``kl``, with one column more.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-from array_api_compat import array_namespace
-
-from resispec_verify.backends import to_numpy
-from resispec_verify.distributions import Pair
-from resispec_verify.evidence.enumeration import Budget, operational_marginals
-from resispec_verify.kernels.optimal.sequential import levels, overlap
+from resispec_verify.evidence.enumeration import Budget
 from resispec_verify.rules import Rule
-from resispec_verify.rules.proposals import Iid, Proposal
-from resispec_verify.tables.distinct import check_support
-from resispec_verify.tables.marginals import double, label
+from resispec_verify.schema import envelope
+from resispec_verify.tables.marginals import Evaluation, evaluate
+from resispec_verify.tables.means import known_mean, mean
+from resispec_verify.tables.reading import Clock, PairBatch
+from resispec_verify.tables.row import Row, label
 
-__all__ = ["LimitRow", "add_limits"]
-
-_Limits = tuple[list[float | None], list[float | None]]
-
-
-@dataclass
-class LimitRow:
-    """One line: a rule at a temperature and a number of candidates; lists have one entry a position.
-
-    ``accepted`` is placed acceptance less its certified error, a lower bound where paths were left
-    unexpanded; ``accepted + gap`` is one from above.
-    """
-
-    rule: Rule
-    temperature: float
-    candidates: int
-    accepted: list[float] = field(default_factory=list)
-    gap: list[float] = field(default_factory=list)
-    rounding: list[float] = field(default_factory=list)
-    limit: list[float | None] = field(default_factory=list)
-    sequential_limit: list[float | None] = field(default_factory=list)
-    position: list[int] = field(default_factory=list)
-    source: list[str] = field(default_factory=list)
-
-    def extend(self, other: LimitRow) -> None:
-        """Append the positions of the same row of another dump."""
-        for name, values in vars(other).items():
-            if isinstance(values, list):
-                getattr(self, name).extend(values)
-
-    def above(self) -> list[int]:
-        """Indices where the acceptance is above the limit by more than rounding: proof of inexactness."""
-        rows = zip(self.accepted, self.limit, self.rounding, strict=True)
-        return [i for i, (a, limit, e) in enumerate(rows) if limit is not None and a > limit + 2 * e]
-
-    def result(self) -> dict[str, Any]:
-        """The row of ``"results"``."""
-        above = self.above()
-        return {
-            "rule": self.rule.name,
-            "options": self.rule.options(),
-            "temperature": self.temperature,
-            "candidates": self.candidates,
-            "positions": len(self.accepted),
-            "acceptance_mean": float(np.mean(self.accepted)),
-            "acceptance_mean_bounds": [
-                float(np.mean(self.accepted)),
-                float(np.mean(np.minimum(np.asarray(self.accepted) + self.gap, 1.0))),
-            ],
-            "acceptance_gap_max": max(self.gap),
-            "limit_mean": _mean(self.limit),
-            "limit_kind": self.rule.proposal.name,
-            "sequential_limit_mean": _mean(self.sequential_limit),
-            "above_limit": len(above),
-            "cannot_be_exact": bool(above),
-            "witness_position": self.position[above[0]] if above else None,
-            "witness_path": (self.source[above[0]] or None) if above else None,
-        }
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known and len(known) == len(values) else None
+__all__ = ["add_limits", "limit_records", "limits_report", "summarize_limits"]
 
 
 def add_limits(
-    rows: dict[tuple[str, float], LimitRow],
+    rows: dict[tuple[str, float], Row],
     rules: tuple[Rule, ...],
-    pair: Pair,
+    batch: PairBatch,
     candidates: int,
     *,
-    positions: np.ndarray,
-    temperature: float = 1.0,
-    source: str = "",
     budget: Budget | None = None,
 ) -> None:
     """Append the acceptance and the limits of one batch to ``rows``, keyed by rule label and temperature.
 
-    An acceptance that rounding puts above 1 is 1.
-
     Parameters
     ----------
-    pair : Pair
-        Arrays ``(B, V)``.
     candidates : int
         ``n >= 1``.
     budget : Budget, optional
-        For rules that must enumerate; the default stops early, since a lower bound above the limit is proof.
+        For rules that must enumerate; the default is that of ``kl``.
 
     Raises
     ------
     InputError
         A rule whose candidates must differ, at a position with fewer tokens to draw.
     """
-    check_support(rules, candidates, pair, positions, source)
-    budget = budget or Budget(gap=1e-2, most_paths=1e6, most_states=200, until_decided=False)
-    known: list[tuple[Proposal, int, _Limits]] = []
-    for rule in rules:
-        n = candidates if rule.most_candidates is None else min(candidates, rule.most_candidates)
-        found = operational_marginals(
-            rule, pair.target, pair.draft, n, drawn_from=pair.proposal, budget=budget
-        )
-        # By the proposal itself: two of a user's may have one name.
-        limits = next((found for other, m, found in known if m == n and other == rule.proposal), None)
-        if limits is None:
-            limits = _limits(rule, pair, n, len(positions))
-            known.append((rule.proposal, n, limits))
-        row = rows.setdefault((label(rule), temperature), LimitRow(rule, temperature, n))
-        accepted = to_numpy(found.acceptance).astype(np.float64).sum(axis=-1)
-        error = n * np.asarray(found.acceptance_error or 0.0)
-        row.accepted += np.clip(accepted - error, 0.0, 1.0).tolist()
-        row.gap += (to_numpy(found.gap).astype(np.float64) + 2.0 * error).tolist()
-        row.rounding += to_numpy(found.rounding).astype(np.float64).tolist()
-        row.limit += limits[0]
-        row.sequential_limit += limits[1]
-        row.position += positions.tolist()
-        row.source += [source] * len(positions)
+    evaluation = Evaluation(
+        rules, candidates, identity=False, budget=budget or Budget(), sequential_limit=True
+    )
+    found: dict[tuple[str, str], Row] = {}
+    evaluate(batch, evaluation, found, clock=Clock())
+    for row in found.values():
+        rows.setdefault((label(row.rule), row.temperature), row.empty()).extend(row)
 
 
-def _limits(rule: Rule, pair: Pair, n: int, rows: int) -> _Limits:
-    """The limit of the rule's own proposal, and of sequential rules where candidates are i.i.d."""
-    limit = rule.proposal.limit(double(pair.target), double(pair.drawn_from), n)
-    joint: list[float | None] = [None] * rows if limit is None else to_numpy(limit).tolist()
-    if not isinstance(rule.proposal, Iid):
-        return joint, [None] * rows
-    xp = array_namespace(pair.target)
-    first = xp.astype(levels(pair.target, pair.drawn_from, n)[..., 0], pair.target.dtype)
-    sequential = overlap(pair.target, pair.drawn_from, first)
-    return joint, to_numpy(sequential).astype(np.float64).tolist()
+def summarize_limits(row: Row) -> dict[str, Any]:
+    """One object of ``"results"``; the acceptance is a lower bound where paths were left unexpanded."""
+    above = row.above_limit()
+    low, high = mean(row.accepted_low), mean(row.accepted_high)
+    return {
+        "rule": row.rule.name,
+        "options": row.rule.options(),
+        "temperature": row.temperature,
+        "candidates": row.candidates,
+        "positions": len(row.position),
+        "acceptance_mean": low,
+        "acceptance_mean_bounds": [low, high],
+        "acceptance_gap_max": max(_gaps(row)),
+        "limit_mean": known_mean(row.limit),
+        "limit_kind": row.rule.proposal.name,
+        "sequential_limit_mean": known_mean(row.sequential_limit),
+        "above_limit": len(above),
+        "cannot_be_exact": bool(above),
+        "witness_position": row.position[above[0]] if above else None,
+        "witness_path": (row.source[above[0]] or None) if above else None,
+    }
+
+
+def limits_report(rows: Iterable[Row]) -> dict[str, Any]:
+    """The whole report of ``limits``, JSON-ready."""
+    return envelope("limits", [summarize_limits(row) for row in rows])
+
+
+def limit_records(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """One record a position and row: what ``--csv`` writes."""
+    records = []
+    for row in rows:
+        columns = zip(
+            row.source, row.position, row.accepted_low, _gaps(row), row.limit, row.sequential_limit,
+            strict=True,
+        )  # fmt: skip
+        records += [
+            {
+                "rule": label(row.rule),
+                "temperature": row.temperature,
+                "candidates": row.candidates,
+                "path": source,
+                "position": position,
+                "acceptance": acceptance,
+                "gap": gap,
+                "limit": "" if limit is None else limit,
+                "sequential_limit": "" if sequential is None else sequential,
+            }
+            for source, position, acceptance, gap, limit, sequential in columns
+        ]
+    return records
+
+
+def _gaps(row: Row) -> list[float]:
+    """How much more may be accepted than is sure, by position."""
+    return [high - low for low, high in zip(row.accepted_low, row.accepted_high, strict=True)]

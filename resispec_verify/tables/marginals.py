@@ -1,52 +1,32 @@
-"""Marginals of rules over the positions of a dump, against the target: the table behind ``kl``.
+"""Marginals of rules over the positions of a dump, against the target: what ``kl`` and ``limits`` show.
 
 Only numbers by position are kept, so memory does not grow with a dump beyond a few floats a position.
 """
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace
 
-from resispec_verify.backends import Backend, to_numpy
-from resispec_verify.distributions import Pair
-from resispec_verify.errors import InputError
+from resispec_verify.backends import to_numpy
 from resispec_verify.evidence.enumeration import Budget, operational_marginals
 from resispec_verify.evidence.marginal import Marginals, estimated_acceptance, tv_interval
 from resispec_verify.evidence.path_identity import draw_candidates, path_identity
 from resispec_verify.kernels.elementwise.divergences import distances, divergence_bounds, printed_kl
-from resispec_verify.rules import ResiSpec, Rule
+from resispec_verify.kernels.optimal.sequential import levels, overlap
+from resispec_verify.rules import Iid, Proposal, Rule
 from resispec_verify.tables.distinct import check_support
-from resispec_verify.verdict import Verdict, judge_all, overall, resolution
+from resispec_verify.tables.reading import Clock, PairBatch
+from resispec_verify.tables.row import Row, label
+from resispec_verify.verdict import judge_all, resolution
 
-__all__ = ["Clock", "Evaluation", "Row", "double", "evaluate"]
+__all__ = ["Evaluation", "by_proposal", "evaluate"]
 
-_UNDECIDABLE = resolution(float(np.finfo(np.float32).eps))
-
-PHASES = ("load", "softmax", "rounds", "divergences", "limit")
-
-
-class Clock:
-    """Seconds spent by phase."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
-
-    @contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
-        """Add the time of a ``with`` block to a phase."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[phase] += time.perf_counter() - start
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -65,6 +45,8 @@ class Evaluation:
         For the candidate lists of the path identity, where none are given.
     candidate_list : tuple of int or None
         Candidates of the path identity, the same at every position.
+    sequential_limit : bool
+        Whether to compute what no sequential exact rule exceeds, too.
     """
 
     rules: tuple[Rule, ...]
@@ -74,315 +56,211 @@ class Evaluation:
     budget: Budget = field(default_factory=Budget)
     seed: int = 0
     candidate_list: tuple[int, ...] | None = None
-
-
-@dataclass
-class Row:
-    """One line of the table: a rule, a kind of marginal and a temperature, over positions seen so far.
-
-    Every list has one entry a position: numbers in the order of the dump.
-    """
-
-    rule: Rule
-    marginal: str
-    temperature: float
-    candidates: int
-    dataset: str | None = None
-    source: list[str] = field(default_factory=list)
-    position: list[int] = field(default_factory=list)
-    kl: list[float] = field(default_factory=list)
-    kl_printed: list[float] = field(default_factory=list)
-    kl_low: list[float] = field(default_factory=list)
-    kl_high: list[float] = field(default_factory=list)
-    tv: list[float] = field(default_factory=list)
-    tv_low: list[float] = field(default_factory=list)
-    tv_high: list[float] = field(default_factory=list)
-    gap: list[float] = field(default_factory=list)
-    rounding: list[float] = field(default_factory=list)
-    acceptance: list[list[float]] = field(default_factory=list)
-    accepted_low: list[float] = field(default_factory=list)
-    accepted_high: list[float] = field(default_factory=list)
-    limit: list[float | None] = field(default_factory=list)
-    verdict: list[Verdict] = field(default_factory=list)
-    expansions: list[int] = field(default_factory=list)
-    exhausted: list[bool] = field(default_factory=list)
-    off_support: list[float] = field(default_factory=list)
-    off_support_token: list[int] = field(default_factory=list)
-    never_emitted: list[float] = field(default_factory=list)
-    never_emitted_tokens: list[list[int]] = field(default_factory=list)
-    capped: int = 0  # budgets cut to what was left off the rejected token, in the path identity
-    proxy_excess: float = 0.0  # largest |sum k - 1| there
-
-    def empty(self) -> Row:
-        """The same row without positions."""
-        return Row(self.rule, self.marginal, self.temperature, self.candidates, self.dataset)
-
-    def extend(self, other: Row) -> None:
-        """Append the positions of the same row of another batch or dump."""
-        for name, values in vars(other).items():
-            if isinstance(values, list):
-                getattr(self, name).extend(values)
-        self.capped += other.capped
-        self.proxy_excess = max(self.proxy_excess, other.proxy_excess)
-
-    def certified_tv(self) -> list[tuple[float, float]]:
-        """Bounds on the total variation by position, rounding included."""
-        return self._widened(self.tv_low, self.tv_high)
-
-    def certified_acceptance(self) -> list[tuple[float, float]]:
-        """Bounds on the total acceptance by position, rounding included."""
-        return self._widened(self.accepted_low, self.accepted_high)
-
-    def _widened(self, low: list[float], high: list[float]) -> list[tuple[float, float]]:
-        slack = self.rounding or [0.0] * len(low)
-        rows = zip(low, high, slack, strict=True)
-        return [(max(a - e, 0.0), min(b + e, 1.0)) for a, b, e in rows]
-
-    def certified_kl(self) -> list[tuple[float, float]]:
-        """Bounds on the KL divergence by position, up to rounding.
-
-        Where rounding is bounded by more than float32's resolution, what the total variation implies:
-        Pinsker's inequality from below, and nothing from above.
-        """
-        slack = self.rounding or [0.0] * len(self.kl)
-        rows = zip(self.kl_low, self.kl_high, slack, self.certified_tv(), strict=True)
-        return [
-            (low, high) if e <= _UNDECIDABLE else (2.0 * tv[0] ** 2, math.inf) for low, high, e, tv in rows
-        ]
-
-    def undecidable(self) -> list[int]:
-        """Positions at which rounding may be all there is: what is printed of them is no estimate."""
-        return [i for i, e in zip(self.position, self.rounding, strict=False) if e > _UNDECIDABLE]
-
-    def overall(self) -> Verdict | None:
-        """The verdict over all positions; None for the path identity, which decides nothing."""
-        return overall(self.verdict) if self.marginal == "operational" else None
-
-    def above_limit(self) -> list[int]:
-        """Positions that accept more than the limit, beyond rounding: each proves inexactness."""
-        numbers = zip(self.position, self.accepted_low, self.limit, self.rounding, strict=True)
-        return [i for i, a, limit, e in numbers if limit is not None and a > limit + 2 * e]
+    sequential_limit: bool = False
 
 
 def evaluate(
-    pair: Pair,
-    evaluation: Evaluation,
-    rows: dict[tuple[str, str], Row],
-    *,
-    positions: Iterable[int],
-    backend: Backend,
-    clock: Clock,
-    candidates: np.ndarray | None = None,
-    temperature: float = 1.0,
-    dataset: str | None = None,
-    source: str = "",
+    batch: PairBatch, evaluation: Evaluation, rows: dict[tuple[str, str], Row], *, clock: Clock
 ) -> None:
     """Evaluate one batch of positions and append to ``rows``, keyed by rule label and kind of marginal.
-
-    Parameters
-    ----------
-    pair : Pair
-        Arrays ``(B, V)`` of the backend.
-    positions : ints
-        0-based positions in the dump.
-    candidates : integer array (B, n), optional
-        Candidates logged with the dump, for the path identity.
-    temperature, dataset, source
-        Labels of the rows: the sampling temperature, the dump's own dataset name, the dump's path.
 
     Raises
     ------
     InputError
         A rule whose candidates must differ, at a position with fewer tokens to draw.
     """
-    batch = list(positions)
-    check_support(evaluation.rules, evaluation.candidates, pair, batch, source)
+    pair, rules, places = batch.pair, evaluation.rules, batch.places()
+    check_support(rules, evaluation.candidates, batch)
     with clock("limit"):
-        limits = _limits(pair, evaluation, len(batch))
-    for rule, limit in zip(evaluation.rules, limits, strict=True):
-        n = _count(rule, evaluation)
-        common = {"rule": rule, "temperature": temperature, "candidates": n, "dataset": dataset}
+        limits = by_proposal(
+            rules, evaluation.candidates, lambda proposal, n: _limits(proposal, n, batch, evaluation)
+        )
+    for rule, limit in zip(rules, limits, strict=True):
+        n = rule.verifiable(evaluation.candidates)
+
+        def row(marginal: str, rule: Rule = rule, n: int = n) -> Row:
+            new = Row(rule, marginal, batch.sampling.temperature, n, batch.dataset)
+            return rows.setdefault((label(rule), marginal), new)
+
         if evaluation.operational:
             with clock("rounds"):
                 marginals = operational_marginals(
                     rule, pair.target, pair.draft, n, drawn_from=pair.proposal, budget=evaluation.budget
                 )
-            row = rows.setdefault((label(rule), "operational"), Row(marginal="operational", **common))
             with clock("divergences"):
-                _append(row, marginals, pair.target, batch, limit)
-                row.source += [source] * len(batch)
+                found = _operational(marginals, pair.target, rule.stays_in_support)
+                row("operational").add(**places, **limit, **found)
         if evaluation.identity:
-            row = rows.get((label(rule), "path-identity")) or Row(marginal="path-identity", **common)
             with clock("rounds"):
-                watch = _watched(rule, row)
-                emitted = _identity(rule, pair, n, evaluation, batch, candidates, backend, watch)
-            if emitted is None:
-                continue
-            rows[label(rule), "path-identity"] = row
-            with clock("divergences"):
-                _append_identity(row, emitted, pair.target, batch, limit)
-                row.source += [source] * len(batch)
+                emitted, noted = _path_identity(rule, batch, n, evaluation)
+            if emitted is not None:
+                with clock("divergences"):
+                    mine = row("path-identity")
+                    mine.add(**places, **limit, **_identity(emitted, pair.target))
+                    mine.note(**noted)
 
 
-def label(rule: Rule) -> str:
-    """The rule's name with the options that are not the default."""
-    options = rule.options()
-    if not options:
-        return rule.name
-    try:
-        defaults = type(rule)().options()
-    except (InputError, TypeError):  # parameters without defaults: all of them tell
-        defaults = {}
-    changed = [f"{key}={value}" for key, value in options.items() if value != defaults.get(key)]
-    return f"{rule.name}[{','.join(changed)}]" if changed else rule.name
+def by_proposal(rules: Iterable[Rule], candidates: int, find: Callable[[Proposal, int], T]) -> list[T]:
+    """``find(proposal, n)`` for each rule, once for equal proposals: two of a user's may have one name."""
+    known: list[tuple[Proposal, int, T]] = []
+    found = []
+    for rule in rules:
+        n = rule.verifiable(candidates)
+        same = [value for other, m, value in known if m == n and other == rule.proposal]
+        if not same:
+            same = [find(rule.proposal, n)]
+            known.append((rule.proposal, n, same[0]))
+        found.append(same[0])
+    return found
 
 
-def _limits(pair: Pair, evaluation: Evaluation, rows: int) -> list[list[float | None]]:
-    """The limit of each rule, once for equal proposals: two of a user's may have one name."""
-    known: list[tuple[Any, int, list[float | None]]] = []
-    for rule in evaluation.rules:
-        n = _count(rule, evaluation)
-        limit = next((found for other, m, found in known if m == n and other == rule.proposal), None)
-        if limit is None:
-            # In float64: rounded to less, a limit could lie below what an exact rule accepts.
-            values = rule.proposal.limit(double(pair.target), double(pair.drawn_from), n)
-            limit = list[float | None]([None] * rows if values is None else to_numpy(values).tolist())
-        known.append((rule.proposal, n, limit))
-    return [limit for *_, limit in known]
+def _limits(proposal: Proposal, n: int, batch: PairBatch, evaluation: Evaluation) -> dict[str, list[Any]]:
+    """Columns: the limit of a proposal, and, where it is asked for, that of sequential rules."""
+    target, drawn_from = batch.pair.target, batch.pair.drawn_from
+    # In float64: rounded to less, a limit could lie below what an exact rule accepts.
+    limit = proposal.limit(_double(target), _double(drawn_from), n)
+    found = {"limit": _listed(limit, len(batch.positions))}
+    if evaluation.sequential_limit:
+        sequential = None
+        if isinstance(proposal, Iid):
+            xp = array_namespace(target)
+            first = xp.astype(levels(target, drawn_from, n)[..., 0], target.dtype)
+            sequential = overlap(target, drawn_from, first)
+        found["sequential_limit"] = _listed(sequential, len(batch.positions))
+    return found
 
 
-def _count(rule: Rule, evaluation: Evaluation) -> int:
-    most = rule.most_candidates
-    return evaluation.candidates if most is None else min(evaluation.candidates, most)
+def _listed(values: Any, count: int) -> list[Any]:
+    return [None] * count if values is None else to_numpy(values).astype(np.float64).tolist()
 
 
-def _identity(
-    rule: Rule,
-    pair: Pair,
-    n: int,
-    evaluation: Evaluation,
-    batch: list[int],
-    logged: np.ndarray | None,
-    backend: Backend,
-    watch: Callable[[Any, Any, Any], Any] | None,
-) -> Any:
-    """Path identity of one candidate list a position; None where the rule has no proxy."""
-    xp = array_namespace(pair.target)
-    chosen: Any
+def _path_identity(
+    rule: Rule, batch: PairBatch, n: int, evaluation: Evaluation
+) -> tuple[Any, dict[str, Any]]:
+    """Path identity of one candidate list a position, and what `_watched` noted; None without a proxy."""
+    target, draft = batch.pair.target, batch.pair.draft
+    xp = array_namespace(target)
     if evaluation.candidate_list is not None:
-        lists = np.tile(np.asarray(evaluation.candidate_list[:n], np.int64), (len(batch), 1))
-        chosen = backend.asarray(lists)
-    elif logged is not None:
-        chosen = backend.asarray(np.ascontiguousarray(logged[:, :n], np.int64))
+        lists = np.tile(np.asarray(evaluation.candidate_list[:n], np.int64), (len(batch.positions), 1))
+        chosen = xp.asarray(lists, device=target.device)
+    elif batch.candidates is not None:
+        lists = np.ascontiguousarray(batch.candidates[:, :n], np.int64)
+        chosen = xp.asarray(lists, device=target.device)
     else:
         # One stream a position, so that neither the batch size nor --positions changes the draws.
-        uniforms = np.stack([np.random.default_rng((evaluation.seed, i)).random(n) for i in batch])
-        chosen = draw_candidates(pair.draft, n, uniforms)
-    tokens = xp.zeros(1, dtype=xp.int64, device=pair.target.device)
-    if rule.proxy(pair.target[:1, :], pair.draft[:1, :], tokens) is None:
-        return None
-    return path_identity(pair.target, pair.draft, watch or rule.proxy, chosen, n)
+        streams = (np.random.default_rng((evaluation.seed, i)) for i in batch.positions.tolist())
+        chosen = draw_candidates(draft, n, np.stack([stream.random(n) for stream in streams]))
+    first = xp.zeros(1, dtype=xp.int64, device=target.device)
+    noted: dict[str, Any] = {"capped": 0, "proxy_excess": 0.0}
+    if rule.proxy(target[:1, :], draft[:1, :], first) is None:
+        return None, noted
+    return path_identity(target, draft, _watched(rule, noted) or rule.proxy, chosen, n), noted
 
 
-def _watched(rule: Rule, row: Row) -> Callable[[Any, Any, Any], Any] | None:
+def _watched(rule: Rule, noted: dict[str, Any]) -> Callable[[Any, Any, Any], Any] | None:
     """The rule's proxy, noting capped budgets and proxies that miss the sum 1; None where none does."""
-    if not isinstance(rule, ResiSpec) or rule == ResiSpec():
+    if rule.budget_holds() is not False:
         return None
 
     def proxy(current: Any, draft: Any, token: Any) -> Any:
         parts = rule.proxy_parts(current, draft, token)
+        assert parts is not None
         xp = array_namespace(current)
-        row.capped += int(xp.sum(xp.astype(parts.capped, xp.int64)))
+        noted["capped"] += int(xp.sum(xp.astype(parts.capped, xp.int64)))
         excess = float(xp.max(xp.abs(xp.sum(parts.k, axis=-1) - 1.0)))
-        row.proxy_excess = max(row.proxy_excess, excess)
+        noted["proxy_excess"] = max(noted["proxy_excess"], excess)
         return parts.k
 
     return proxy
 
 
-def _append(row: Row, marginals: Marginals, target: Any, batch: list[int], limit: list[float | None]) -> None:
+def _operational(marginals: Marginals, target: Any, stays_in_support: bool) -> dict[str, list[Any]]:
+    """All columns that only the operational marginal has, and its distances, bounds and verdicts."""
     xp = array_namespace(target)
-
-    def host(values: Any) -> np.ndarray:
-        return to_numpy(values).astype(np.float64)
-
-    # Divergences are summed in float64 whatever the working precision of the rounds.
-    placed, goal = double(marginals.placed), double(target)
-    gap, rounding = host(marginals.gap), np.minimum(host(marginals.rounding), 1.0)
+    placed, goal = _double(marginals.placed), _double(target)
+    gap, rounding = _host(marginals.gap), np.minimum(_host(marginals.rounding), 1.0)
+    found = _distances(marginals.placed, target)
     if gap.any():
-        allowed = (
-            goal > 0 if row.rule.stays_in_support else xp.ones(goal.shape, dtype=xp.bool, device=goal.device)
-        )
-        # Where a row has no gap the estimate is what was placed, and so are the bounds: no row depends on
-        # those that it shares a batch with.
-        estimate = _estimate(marginals, placed, goal, allowed)
-        tv, kl = (host(v) for v in distances(estimate, goal))
-        tv_low, tv_high = (np.where(gap > 0, host(v), tv) for v in tv_interval(marginals, target))
-        bounds = divergence_bounds(placed, goal, double(marginals.gap), allowed)
-        kl_low, kl_high = (np.where(gap > 0, host(v), kl) for v in (bounds.kl_low, bounds.kl_high))
-        tv, kl = np.clip(tv, tv_low, tv_high), np.clip(kl, kl_low, kl_high)
-    else:
-        tv, kl = (host(v) for v in distances(placed, goal))
-        kl_low = kl_high = kl
-        tv_low = tv_high = tv
+        found |= _with_gap(marginals, target, stays_in_support, found)
+    low, high = (np.asarray(found[name]) for name in ("tv_low", "tv_high"))
     off = xp.where(goal > 0, 0.0, placed)
     silent = (goal > 0) & (placed == 0) & (marginals.gap == 0)[:, None]
-    acceptance, unexpanded = host(marginals.acceptance), host(marginals.unexpanded)
-    row.position += batch
-    row.kl += kl.tolist()
-    row.kl_low += kl_low.tolist()
-    row.kl_high += kl_high.tolist()
-    row.tv += tv.tolist()
-    row.tv_low += tv_low.tolist()
-    row.tv_high += tv_high.tolist()
-    row.gap += gap.tolist()
-    row.rounding += rounding.tolist()
+    acceptance, unexpanded = _host(marginals.acceptance), _host(marginals.unexpanded)
     # What rounding puts above 1 in all is 1.
     reached = np.clip(np.cumsum(estimated_acceptance(acceptance, unexpanded), axis=-1), None, 1.0)
-    row.acceptance += np.diff(reached, axis=-1, prepend=0.0).tolist()
-    placed_acceptance = acceptance.sum(axis=-1)
+    accepted = acceptance.sum(axis=-1)
     error = acceptance.shape[-1] * np.asarray(marginals.acceptance_error or 0.0)
-    row.accepted_low += np.clip(placed_acceptance - error, 0.0, 1.0).tolist()
-    row.accepted_high += np.clip(placed_acceptance + gap + error, 0.0, 1.0).tolist()
-    row.limit += limit
-    row.verdict += judge_all(tv_low, tv_high, rounding, resolution(float(xp.finfo(target.dtype).eps)))
-    row.expansions += marginals.expansions
-    row.exhausted += marginals.exhausted
-    row.off_support += host(xp.sum(off, axis=-1)).tolist()
-    row.off_support_token += to_numpy(xp.argmax(off, axis=-1)).tolist()
-    row.never_emitted += host(xp.sum(xp.where(silent, goal, 0.0), axis=-1)).tolist()
-    silent_rows = to_numpy(silent)
-    row.never_emitted_tokens += [np.flatnonzero(s)[:10].tolist() for s in silent_rows]
+    columns = {
+        "gap": gap,
+        "rounding": rounding,
+        "acceptance": np.diff(reached, axis=-1, prepend=0.0),
+        "accepted_low": np.clip(accepted - error, 0.0, 1.0),
+        "accepted_high": np.clip(accepted + gap + error, 0.0, 1.0),
+        "off_support": _host(xp.sum(off, axis=-1)),
+        "off_support_token": to_numpy(xp.argmax(off, axis=-1)),
+        "never_emitted": _host(xp.sum(xp.where(silent, goal, 0.0), axis=-1)),
+    }
+    return {
+        **found,
+        **{name: values.tolist() for name, values in columns.items()},
+        "never_emitted_tokens": [np.flatnonzero(row)[:10].tolist() for row in to_numpy(silent)],
+        "verdict": judge_all(low, high, rounding, resolution(float(xp.finfo(target.dtype).eps))),
+        "expansions": marginals.expansions,
+        "exhausted": marginals.exhausted,
+    }
 
 
-def _append_identity(
-    row: Row, emitted: Any, target: Any, batch: list[int], limit: list[float | None]
-) -> None:
+def _identity(emitted: Any, target: Any) -> dict[str, list[Any]]:
+    """All columns of the path identity."""
+    found = {**_distances(emitted, target), "gap": [0.0] * target.shape[0]}
     if emitted.dtype != array_namespace(emitted).float64:  # shows the noise of the working precision
-        row.kl_printed += to_numpy(printed_kl(emitted, target)).astype(np.float64).tolist()
-    emitted, target = double(emitted), double(target)
-    tv, kl = (to_numpy(v).tolist() for v in distances(emitted, target))
-    row.position += batch
-    row.kl += kl
-    row.kl_low += kl
-    row.kl_high += kl
-    row.tv += tv
-    row.tv_low += tv
-    row.tv_high += tv
-    row.gap += [0.0] * len(batch)
-    row.limit += limit
+        found["kl_printed"] = _host(printed_kl(emitted, target)).tolist()
+    return found
 
 
-def double(values: Any) -> Any:
-    """The array in float64."""
-    xp = array_namespace(values)
-    return xp.astype(values, xp.float64, copy=False)
+def _distances(emitted: Any, target: Any) -> dict[str, list[Any]]:
+    """Columns of what is emitted whole: its bounds are its distances."""
+    # Divergences are summed in float64 whatever the working precision of the rounds.
+    tv, kl = (_host(v).tolist() for v in distances(_double(emitted), _double(target)))
+    return {f"{name}{end}": v for name, v in (("tv", tv), ("kl", kl)) for end in ("", "_low", "_high")}
+
+
+def _with_gap(
+    marginals: Marginals, target: Any, stays_in_support: bool, whole: dict[str, list[Any]]
+) -> dict[str, list[Any]]:
+    """Distances of the completed mass, and their bounds; ``whole`` has them where a row has no gap.
+
+    Those are taken as they are: no row depends on those that it shares a batch with.
+    """
+    xp = array_namespace(target)
+    placed, goal, gap = _double(marginals.placed), _double(target), _host(marginals.gap)
+    anywhere = xp.ones(goal.shape, dtype=xp.bool, device=goal.device)
+    allowed = goal > 0 if stays_in_support else anywhere
+    bounds = divergence_bounds(placed, goal, _double(marginals.gap), allowed)
+    ends = {"tv": tv_interval(marginals, target), "kl": (bounds.kl_low, bounds.kl_high)}
+    estimate = distances(_estimate(marginals, placed, goal, allowed), goal)
+    columns = {}
+    for name, value in zip(("tv", "kl"), estimate, strict=True):
+        low, high = (np.where(gap > 0, _host(end), whole[name]) for end in ends[name])
+        columns |= {f"{name}_low": low, f"{name}_high": high, name: np.clip(_host(value), low, high)}
+    return {name: values.tolist() for name, values in columns.items()}
 
 
 def _estimate(marginals: Marginals, placed: Any, target: Any, allowed: Any) -> Any:
     """Complete the placed mass: the rest is spread like what was placed after a first rejection."""
     xp = array_namespace(placed)
-    later = xp.where(allowed, xp.clip(placed - double(marginals.first), 0.0, None), 0.0)
+    later = xp.where(allowed, xp.clip(placed - _double(marginals.first), 0.0, None), 0.0)
     total = xp.sum(later, axis=-1, keepdims=True)
     shape = xp.where(total > 0, later / xp.where(total > 0, total, 1.0), target)
-    return placed + double(marginals.gap)[:, None] * shape
+    return placed + _double(marginals.gap)[:, None] * shape
+
+
+def _double(values: Any) -> Any:
+    """The array in float64, where it is."""
+    xp = array_namespace(values)
+    return xp.astype(values, xp.float64, copy=False)
+
+
+def _host(values: Any) -> np.ndarray:
+    """The array in float64, in NumPy."""
+    return to_numpy(values).astype(np.float64)

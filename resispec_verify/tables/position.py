@@ -13,7 +13,7 @@ from resispec_verify.errors import InputError
 from resispec_verify.kernels.elementwise.divergences import total_variation
 from resispec_verify.rules import Rule
 from resispec_verify.tables.drift import check_sequential
-from resispec_verify.tables.marginals import label
+from resispec_verify.tables.row import label
 
 __all__ = ["Position", "look_at"]
 

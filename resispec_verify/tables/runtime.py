@@ -19,7 +19,7 @@ from resispec_verify.backends import Backend
 from resispec_verify.distributions import Sampling, make_pair
 from resispec_verify.kernels.elementwise.residuals import normalize
 from resispec_verify.rules import ResiSpec, SpecInfer
-from resispec_verify.tables.marginals import label
+from resispec_verify.tables.row import label
 
 __all__ = ["Timing", "budgeting", "formulation", "redistribution", "time_steps"]
 

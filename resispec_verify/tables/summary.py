@@ -1,43 +1,23 @@
-"""Rows of per-position numbers to the plain dictionaries that ``--json`` writes (schema 1)."""
+"""Rows of per-position numbers to the plain dictionaries that ``--json`` writes."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from resispec_verify.rules import ResiSpec
-from resispec_verify.tables.marginals import Row, label
+from resispec_verify.schema import envelope, plain
+from resispec_verify.tables.means import known_mean, mean
+from resispec_verify.tables.row import Row
 from resispec_verify.verdict import Tier, Verdict
 
-__all__ = ["SCHEMA", "exit_status", "kl_report", "summarize"]
+__all__ = ["exit_status", "kl_report", "position_records", "summarize"]
 
-SCHEMA = 1
 KL_DIRECTION = "KL(marginal || target)"
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.inf
-
-
-def plain(value: Any) -> Any:
-    """The value with infinities as the string ``"inf"``; JSON has no other way to say it."""
-    if isinstance(value, float) and math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    if isinstance(value, Mapping):
-        return {key: plain(v) for key, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
-    return value
 
 
 def summarize(row: Row) -> dict[str, Any]:
     """One object of ``"results"``: means over positions, certified bounds, verdict."""
     operational = row.marginal == "operational"
-    verdict = row.overall()
-    acceptance = None
-    if operational:
-        acceptance = [_mean(column) for column in zip(*row.acceptance, strict=True)]
     worst = max(range(len(row.kl)), key=row.kl.__getitem__)
     result = {
         "rule": row.rule.name,
@@ -47,27 +27,27 @@ def summarize(row: Row) -> dict[str, Any]:
         "candidates": row.candidates,
         "positions": len(row.kl),
         "dataset": row.dataset,
-        "kl_mean": _mean(row.kl),
+        "kl_mean": mean(row.kl),
         "kl_max": max(row.kl),
-        "tv_mean": _mean(row.tv),
+        "tv_mean": mean(row.tv),
         "tv_max": max(row.tv),
         "gap_max": max(row.gap),
-        "kl_mean_bounds": [_mean(ends) for ends in zip(*row.certified_kl(), strict=True)],
-        "tv_mean_bounds": [_mean(ends) for ends in zip(*row.certified_tv(), strict=True)],
-        "acceptance": acceptance,
-        "limit_mean": None if None in row.limit else _mean([v for v in row.limit if v is not None]),
+        "kl_mean_bounds": [mean(ends) for ends in zip(*row.certified_kl(), strict=True)],
+        "tv_mean_bounds": [mean(ends) for ends in zip(*row.certified_tv(), strict=True)],
+        "acceptance": [mean(column) for column in zip(*row.acceptance, strict=True)] if operational else None,
+        "limit_mean": known_mean(row.limit),
         "limit_kind": row.rule.proposal.name,
-        "verdict": verdict.value if verdict else None,
+        "verdict": row.overall(),
         "worst_position": row.position[worst],
         "worst_path": row.source[worst] or None,
         "expansions": sum(row.expansions) if operational else None,
     }
     if operational:
         result |= _operational_details(row)
-    elif isinstance(row.rule, ResiSpec):
+    elif row.rule.budget_holds() is not None:
         result |= {"capped_budgets": row.capped, "proxy_excess_max": row.proxy_excess}
     if row.kl_printed:
-        result["kl_as_printed_mean"] = _mean(row.kl_printed)
+        result["kl_as_printed_mean"] = mean(row.kl_printed)
         result["kl_as_printed_max"] = max(map(abs, row.kl_printed))
     return plain(result)
 
@@ -77,14 +57,14 @@ def _operational_details(row: Row) -> dict[str, Any]:
     off = max(range(len(row.off_support)), key=row.off_support.__getitem__)
     silent = max(range(len(row.never_emitted)), key=row.never_emitted.__getitem__)
     return {
-        "tier": Tier.CERTIFIED.value,
+        "tier": Tier.CERTIFIED,
         "rounding_max": max(row.rounding),
         "verdict_counts": {v.value: row.verdict.count(v) for v in Verdict},
         "positions_undecidable": len(row.undecidable()),
         "positions_over_budget": sum(row.exhausted),
-        "acceptance_total_bounds": [_mean(ends) for ends in zip(*row.certified_acceptance(), strict=True)],
+        "acceptance_total_bounds": [mean(ends) for ends in zip(*row.certified_acceptance(), strict=True)],
         "positions_above_limit": len(above),
-        "above_limit_position": above[0] if above else None,
+        "above_limit_position": row.position[above[0]] if above else None,
         "support_violation": None
         if row.off_support[off] <= 0
         else {
@@ -104,14 +84,13 @@ def _operational_details(row: Row) -> dict[str, Any]:
 
 def kl_report(rows: Iterable[Row], dump: Mapping[str, Any], seconds: Mapping[str, float]) -> dict[str, Any]:
     """The whole report of ``kl``, JSON-ready."""
-    return {
-        "schema": SCHEMA,
-        "command": "kl",
-        "kl_direction": KL_DIRECTION,
-        "dump": dict(dump),
-        "seconds": {phase: round(s, 6) for phase, s in seconds.items()},
-        "results": [summarize(row) for row in rows],
-    }
+    return envelope(
+        "kl",
+        [summarize(row) for row in rows],
+        kl_direction=KL_DIRECTION,
+        dump=dump,
+        seconds={phase: round(s, 6) for phase, s in seconds.items()},
+    )
 
 
 def exit_status(rows: Iterable[Row], *, require_exact: bool, max_tv: float | None) -> int:
@@ -132,31 +111,4 @@ def _may_exceed(row: Row, most: float) -> bool:
 
 def position_records(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """One record a position and row: what ``--csv`` writes and ``--plot`` draws."""
-    records = []
-    for row in rows:
-        operational = row.marginal == "operational"
-        tv, kl = row.certified_tv(), row.certified_kl()
-        for i, position in enumerate(row.position):
-            records.append(
-                {
-                    "rule": label(row.rule),
-                    "marginal": row.marginal,
-                    "temperature": row.temperature,
-                    "candidates": row.candidates,
-                    "dataset": row.dataset or "",
-                    "path": row.source[i],
-                    "position": position,
-                    "kl": row.kl[i],
-                    "kl_low": kl[i][0],
-                    "kl_high": kl[i][1],
-                    "tv": row.tv[i],
-                    "tv_low": tv[i][0],
-                    "tv_high": tv[i][1],
-                    "gap": row.gap[i],
-                    "acceptance": sum(row.acceptance[i]) if operational else "",
-                    "limit": "" if row.limit[i] is None else row.limit[i],
-                    "verdict": row.verdict[i].value if operational else "",
-                    "expansions": row.expansions[i] if operational else "",
-                }
-            )
-    return records
+    return [record for row in rows for record in row.records()]

@@ -14,8 +14,8 @@ Beside it stand two bounds, each an unbiased estimate from the same candidates (
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,15 +28,16 @@ from resispec_verify.evidence.enumeration import Budget, operational_marginals
 from resispec_verify.evidence.given_candidates import outcome_given_candidates
 from resispec_verify.evidence.marginal import estimated_acceptance
 from resispec_verify.rules import RULES, Rule, make_rule
-from resispec_verify.runs.input_kind import kind_of_rows, refuse_applied
-from resispec_verify.runs.over_dumps import Reading, logits_of, pairs_of
+from resispec_verify.tables.columns import Columns, column
 from resispec_verify.tables.distinct import check_support
-from resispec_verify.tables.marginals import Clock, label
+from resispec_verify.tables.means import mean_and_error
+from resispec_verify.tables.reading import Clock, Reading, pairs_of
+from resispec_verify.tables.row import label
 from resispec_verify.tables.tree_limits import PrefixTree, limits_of
+from resispec_verify.tables.tree_sampling import TreeSampling, how_drawn, prefix_tree
 from resispec_verify.topology import Topology
 
 __all__ = [
-    "Drawn",
     "TreeRow",
     "add_trees",
     "default_rules",
@@ -50,26 +51,8 @@ Floats = NDArray[np.float64]
 Key = tuple[str, Sampling, str, Topology]
 
 
-class Drawn(NamedTuple):
-    """How the candidates of a dump were drawn.
-
-    Attributes
-    ----------
-    siblings : str
-        The name of the proposal.
-    samplings : tuple of Sampling
-        One a prefix.
-    kind : {"logits", "probabilities", "log-probabilities"}
-        What the rows are.
-    """
-
-    siblings: str
-    samplings: tuple[Sampling, ...]
-    kind: str = "logits"
-
-
 @dataclass
-class TreeRow:
+class TreeRow(Columns):
     """One line: a rule on a tree; lists have one entry a prefix.
 
     `emitted` and `looked` add up, candidate by candidate, how often it was the one emitted, and how often its
@@ -80,19 +63,31 @@ class TreeRow:
     sampling: Sampling
     siblings: str
     topology: Topology
-    length: list[float] = field(default_factory=list)
-    limit: list[float | None] = field(default_factory=list)
-    limit_any: list[float | None] = field(default_factory=list)
-    reached: list[list[float]] = field(default_factory=list)
+    length: list[float] = column()
+    limit: list[float | None] = column()
+    limit_any: list[float | None] = column()
+    reached: list[list[float]] = column()
+    prefix: list[int] = column()
+    source: list[str] = column()
     emitted: Floats = field(default_factory=lambda: np.zeros(0))
     looked: Floats = field(default_factory=lambda: np.zeros(0))
     by_count: dict[int, tuple[Floats, float]] = field(default_factory=dict)
-    prefix: list[int] = field(default_factory=list)
-    source: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         most = max(map(len, self.topology.children))
         self.emitted, self.looked = np.zeros(most), np.zeros(most)
+
+    def extend(self, other: TreeRow) -> None:
+        """Append the prefixes of the same row of another dump."""
+        super().extend(other)
+        self.emitted, self.looked = self.emitted + other.emitted, self.looked + other.looked
+        for m, (emitted, seen) in other.by_count.items():
+            self.count(m, emitted, seen)
+
+    def count(self, m: int, emitted: Floats, seen: float) -> None:
+        """Add what was emitted, and how often a node was reached, where nodes get m candidates."""
+        before = self.by_count.get(m, (np.zeros(m), 0.0))
+        self.by_count[m] = (before[0] + emitted, before[1] + seen)
 
     def acceptance(self) -> list[float | None]:
         """P(candidate i is the one emitted | a node that has one is reached); None where none is."""
@@ -107,8 +102,8 @@ class TreeRow:
 
     def result(self) -> dict[str, Any]:
         """The row of ``"results"``."""
-        limit, limit_any = _summary(self.limit), _summary(self.limit_any)
-        length = _summary(self.length)
+        length, limit, limit_any = map(_mean_and_error, (self.length, self.limit, self.limit_any))
+        count = len(self.length)
         return {
             "rule": self.rule.name,
             "options": self.rule.options(),
@@ -120,10 +115,10 @@ class TreeRow:
             "topology": str(self.topology),
             "cost": self.topology.nodes,
             "levels": self.topology.levels,
-            "prefixes": len(self.length),
+            "prefixes": count,
             "accepted_length_mean": length[0],
             "accepted_length_se": length[1],
-            "accepted_length_sd": length[2],
+            "accepted_length_sd": None if length[1] is None else length[1] * count**0.5,
             "acceptance": self.acceptance(),
             "reached": np.mean(self.reached, axis=0).tolist(),
             "limit_mean": limit[0],
@@ -134,90 +129,10 @@ class TreeRow:
         }
 
 
-def _summary(values: Sequence[float | None]) -> tuple[float | None, float | None, float | None]:
-    """Mean, its standard error, standard deviation; None where unknown."""
-    known = np.asarray([value for value in values if value is not None], np.float64)
-    if not len(known) or len(known) < len(values):
-        return None, None, None
-    if len(known) == 1:
-        return float(known[0]), None, None
-    sd = float(np.std(known, ddof=1))
-    return float(np.mean(known)), sd / len(known) ** 0.5, sd
-
-
-def how_drawn(
-    dump: TreeDump, asked: dict[str, Any], siblings: str | None = None, kind: str | None = None
-) -> Drawn:
-    """How the candidates of a dump were drawn: as it states, or else as is asked, or else i.i.d. at T = 1.
-
-    Parameters
-    ----------
-    asked : dict
-        Fields of `Sampling`; None where nothing is asked.
-    siblings : str, optional
-        The name of a proposal.
-    kind : {"logits", "probabilities", "log-probabilities"}, optional
-        What the rows are. Probabilities may have what is stated already, and what is asked is then what is
-        still to be applied.
-
-    Raises
-    ------
-    InputError
-        What is asked is not what the dump states: those candidates would have been others. Rows that look
-        like probabilities, or that may have a temperature or filter already.
-    """
-    stated = dump.sampling
-    parts = [FlatDump(dump.path, dump.target, dump.draft)]
-    found_kind = kind_of_rows(dump.path, parts, kind)
-    processed = found_kind != "logits"
-    stated_all = stated if isinstance(stated, tuple) else (stated or {},)
-    options = {name: value for name, value in asked.items() if value is not None}
-    refuse_applied(parts, kind, [Sampling(**options)] if options else None, stated_all)  # type: ignore[arg-type]
-    each = list(stated) if isinstance(stated, tuple) else [stated] * dump.prefixes
-    samplings = []
-    for i, one in enumerate(each):
-        try:
-            found = Sampling(**(one or {}))  # type: ignore[arg-type]
-        except InputError as error:
-            raise InputError(f"{dump.path}: meta['sampling'], prefix {i}: {error}") from None
-        given = {name: value for name, value in asked.items() if value is not None}
-        for name, value in given.items():
-            if one is not None and not processed and getattr(found, name) != value:
-                option, had = name.replace("_", "-"), getattr(found, name)
-                raise InputError(
-                    f"{dump.path}: its candidates were drawn {_with(option, had)}, so they tell nothing of "
-                    f"{option} {value:g}; leave --{option} out, or record trees with it"
-                )
-        if processed and given:
-            found = Sampling(**given)
-        samplings.append(replace(found, **given) if one is None else found)
-    said = dump.siblings
-    if said is not None and siblings is not None and said != siblings:
-        raise InputError(f"{dump.path}: says that its siblings are {said!r}; leave --siblings {siblings} out")
-    way = said if said is not None else siblings or "iid"
-    if siblings is not None and siblings not in {rule.proposal.name for rule in RULES.values()}:
-        raise InputError(f"no rule is for candidates drawn {siblings!r}; see --siblings of `record`")
-    if way in _DISTINCT:
-        _check_distinct(dump, way)
-    return Drawn(way, tuple(samplings), found_kind)
-
-
-_DISTINCT = {rule.proposal.name for rule in RULES.values() if getattr(rule.proposal, "distinct", False)}
-
-
-def _with(option: str, value: Any) -> str:
-    return f"without {option}" if value is None else f"with {option} {value:g}"
-
-
-def _check_distinct(dump: TreeDump, kind: str) -> None:
-    for node, children in enumerate(dump.children):
-        rows = np.sort(dump.tokens[:, children], axis=1)
-        again = (rows[:, 1:] == rows[:, :-1]).any(axis=1)
-        if again.any():
-            raise InputError(
-                f"{dump.path}: prefix {int(np.argmax(again))}: the candidates after node {node} repeat, so "
-                f"they were not drawn {kind!r}; say how they were (meta['siblings'] or --siblings)"
-            )
+def _mean_and_error(values: Sequence[float | None]) -> tuple[float | None, float | None]:
+    """The mean and its standard error; None unless all values are known."""
+    known = [value for value in values if value is not None]
+    return mean_and_error(known) if known and len(known) == len(values) else (None, None)
 
 
 def recorded_tree(dump: TreeDump) -> Topology:
@@ -243,7 +158,7 @@ def add_trees(
     rows: dict[Key, TreeRow],
     rules: Sequence[Rule],
     dump: TreeDump,
-    drawn: Drawn,
+    drawn: TreeSampling,
     topologies: Sequence[Topology],
     *,
     by_count: bool = False,
@@ -255,7 +170,7 @@ def add_trees(
     ----------
     rules : rules
         For candidates drawn as these were.
-    drawn : Drawn
+    drawn : TreeSampling
         From `how_drawn`.
     topologies : sequence of Topology
         Each the recorded tree or a part of it, the first children of each node.
@@ -279,7 +194,7 @@ def add_trees(
     for rule in rules:
         _check_rule(rule, dump, drawn.siblings, topologies)
     for prefix in range(dump.prefixes):
-        tree = _prefix_tree(dump, prefix, drawn)
+        tree = prefix_tree(dump, prefix, drawn)
         known: dict[Any, Any] = {}
         for topology, place in zip(topologies, places, strict=True):
             _add_prefix(rows, rules, tree, drawn.siblings, topology, place, known, by_count)
@@ -303,40 +218,6 @@ def _check_rule(rule: Rule, dump: TreeDump, siblings: str, topologies: Sequence[
                     f"{dump.path}: rule {rule.name!r} needs {rule.least_candidates} candidates, and node "
                     f"{node} of the tree has {len(children)}; leave the rule out, or take another tree"
                 )
-
-
-def _prefix_tree(dump: TreeDump, prefix: int, drawn: Drawn) -> PrefixTree:
-    """The laws and candidates of one prefix, checked against each other."""
-    sampling, logits = drawn.samplings[prefix], dump.logits(prefix)
-    laws = [
-        sampling.probabilities(
-            logits_of(drawn.kind, rows, f"{dump.path}: prefix {prefix}: {name}", 0, stored.dtype),
-            dtype=np.float64,
-        )
-        for name, rows, stored in (
-            ("target_logits", logits.target, dump.target), ("draft_logits", logits.draft, dump.draft)
-        )
-    ]  # fmt: skip
-    tree = PrefixTree(laws[0], laws[1], dump.target_row, dump.draft_row, dump.tokens[prefix], sampling)
-    for node, children in enumerate(dump.children):
-        if not len(children):
-            continue
-        law = tree.draft(node)
-        chances = law[tree.tokens[children]]
-        if drawn.siblings == "fixed":
-            best = np.sort(np.partition(law, len(law) - len(children))[-len(children) :])[::-1]
-            if (chances != best).any():
-                raise InputError(
-                    f"{dump.path}: prefix {prefix}: the candidates after node {node} are not the draft's "
-                    "best, the best first; say how they were drawn (meta['siblings'] or --siblings)"
-                )
-        elif not (chances > 0).all():
-            child = children[int(np.argmin(chances > 0))]
-            raise InputError(
-                f"{dump.path}: prefix {prefix}, node {child}: token {tree.tokens[child]} has draft "
-                "probability 0, so it was not drawn from this draft; check temperature and filters"
-            )
-    return tree
 
 
 def _add_prefix(
@@ -372,9 +253,8 @@ def _add_prefix(
             row.emitted[: len(children)] += reached[node] * emitted
             row.looked[: len(children)] += reached[node]
             if by_count:
-                _count(
-                    row, rule, reached[node], [outcome(rule, node, m + 1) for m in _counts(rule, children)]
-                )
+                for m in range(max(rule.least_candidates, 1), len(children) + 1):
+                    row.count(m, reached[node] * outcome(rule, node, m), reached[node])
         row.length.append(float(reached.sum()))
         row.reached.append(np.bincount(topology.depths, weights=reached).tolist())
         used = topology if rule.most_candidates is None else topology.with_at_most(rule.most_candidates)
@@ -386,29 +266,13 @@ def _add_prefix(
         row.limit_any.append(known[key][1])
 
 
-def _counts(rule: Rule, children: Sequence[int]) -> range:
-    return range(max(rule.least_candidates, 1) - 1, len(children))
-
-
-def _count(row: TreeRow, rule: Rule, weight: float, outcomes: Sequence[Floats]) -> None:
-    for emitted in outcomes:
-        before, seen = row.by_count.get(len(emitted), (np.zeros(len(emitted)), 0.0))
-        row.by_count[len(emitted)] = (before + weight * emitted, seen + weight)
-
-
 def merge(rows: dict[Key, TreeRow], fresh: dict[Key, TreeRow]) -> None:
     """Pool the rows of another dump into ``rows``."""
     for key, row in fresh.items():
-        if key not in rows:
+        if key in rows:
+            rows[key].extend(row)
+        else:
             rows[key] = row
-            continue
-        mine = rows[key]
-        for name in ("length", "limit", "limit_any", "reached", "prefix", "source"):
-            getattr(mine, name).extend(getattr(row, name))
-        mine.emitted, mine.looked = mine.emitted + row.emitted, mine.looked + row.looked
-        for m, (emitted, seen) in row.by_count.items():
-            before = mine.by_count.get(m, (np.zeros(m), 0.0))
-            mine.by_count[m] = (before[0] + emitted, before[1] + seen)
 
 
 def flat_acceptance(
@@ -431,25 +295,20 @@ def flat_acceptance(
     sums: dict[tuple[int, float], list[Floats]] = {}
     positions: dict[float, int] = {}
     for dump in dumps:
-        for members in pairs_of(dump, reading, backend=get_backend("numpy"), clock=Clock()):
-            pair, t = members.pair, members.sampling.temperature
-            check_support(rules, candidates, pair, members.positions, str(dump.path))
-            positions[t] = positions.get(t, 0) + len(members.positions)
+        for batch in pairs_of(dump, reading, backend=get_backend("numpy"), clock=Clock()):
+            pair, t = batch.pair, batch.sampling.temperature
+            check_support(rules, candidates, batch)
+            positions[t] = positions.get(t, 0) + len(batch.positions)
             for i, rule in enumerate(rules):
                 total = sums.setdefault((i, t), [np.zeros(m) for m in range(1, candidates + 1)])
                 for m in range(max(rule.least_candidates, 1), candidates + 1):
-                    n = m if rule.most_candidates is None else min(m, rule.most_candidates)
+                    n = rule.verifiable(m)
                     found = operational_marginals(rule, pair.target, pair.draft, n, budget=budget)
                     placed, left = np.asarray(found.acceptance), np.asarray(found.unexpanded)
                     total[m - 1][:n] += estimated_acceptance(placed, left).sum(axis=0)
-    return [
-        (
-            rules[i],
-            t,
-            [
-                (row / positions[t]).tolist() if m >= rules[i].least_candidates else None
-                for m, row in enumerate(total, start=1)
-            ],
-        )
-        for (i, t), total in sums.items()
-    ]
+
+    def means(rule: Rule, t: float, total: list[Floats]) -> list[list[float] | None]:
+        known = enumerate(total, start=1)
+        return [(row / positions[t]).tolist() if m >= rule.least_candidates else None for m, row in known]
+
+    return [(rules[i], t, means(rules[i], t, total)) for (i, t), total in sums.items()]

@@ -6,16 +6,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from resispec_verify.distributions import pair_from_probabilities
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import shown
 from resispec_verify.rules.given import given_rule
-from resispec_verify.sampler_check.battery import Chain, Input
-from resispec_verify.sampler_check.check import CheckResult, CheckSettings, check_sampler, named_inputs
+from resispec_verify.sampler_check.check import CheckResult, CheckSettings, check_sampler
 from resispec_verify.sampler_check.draft import check_declared_draft
 from resispec_verify.sampler_check.lines import lines
+from resispec_verify.sampler_check.pairs import given_inputs
 
 __all__ = ["assert_draft_as_declared", "assert_lossless"]
 
@@ -67,11 +64,9 @@ def assert_lossless(
     """
     __tracebackhide__ = True
     _check_callable("sampler", sampler)
-    if pairs is not None and not isinstance(pairs, list | tuple):
-        raise InputError(f"pairs must be a list of names and of (target, draft), got {shown(pairs)}")
     if settings.get("rule") is not None:
         settings["rule"] = given_rule(settings["rule"])
-    inputs = None if pairs is None else [_input(i, pair) for i, pair in enumerate(pairs)]
+    inputs = given_inputs(pairs)
     settings.setdefault("search", pairs is None)
     chosen = CheckSettings(style=style, draws=draws, seconds=seconds, **settings)
     result = check_sampler(sampler, chosen, inputs=inputs)
@@ -113,24 +108,6 @@ def assert_draft_as_declared(draw: Callable[..., Any], *, draws: int = 5000, **s
 def _check_callable(name: str, value: Any) -> None:
     if not callable(value) or isinstance(value, type):
         raise InputError(f"{name} must be a function, or an instance that can be called; got {shown(value)}")
-
-
-def _input(number: int, pair: Any) -> Any:
-    if isinstance(pair, Input | Chain):
-        return pair
-    if isinstance(pair, str):
-        return named_inputs([pair])[0]
-    if not isinstance(pair, list | tuple) or len(pair) != 2:
-        raise InputError(
-            f"pairs[{number}] must be (target, draft), or a name of the battery; got {shown(pair)}"
-        )
-    try:
-        checked = pair_from_probabilities(*pair)
-    except InputError as error:
-        raise InputError(f"pairs[{number}]: {error}") from None
-    if checked.target.ndim != 1:
-        raise InputError(f"pairs[{number}]: target must have shape (V,), got {checked.target.shape}")
-    return Input(f"pair {number}", np.asarray(checked.target), np.asarray(checked.draft))
 
 
 def _failure(name: str, result: CheckResult, settings: CheckSettings, pairs: Any) -> list[str]:

@@ -34,7 +34,6 @@ from faults import (
     WritesInPlace,
 )
 
-from resispec_verify.backends import get_backend
 from resispec_verify.distributions import Pair
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.enumeration import Budget
@@ -51,7 +50,9 @@ from resispec_verify.oracle import (
     total_variation,
 )
 from resispec_verify.rules import Greedy, Proposal, ResiSpec, Rule, SpecInfer, Speculative
-from resispec_verify.tables.marginals import Clock, Evaluation, Row, evaluate
+from resispec_verify.tables.marginals import Evaluation, evaluate
+from resispec_verify.tables.reading import Clock, by_hand
+from resispec_verify.tables.row import Row
 from resispec_verify.verdict import Verdict, judge
 
 EPS = float(np.finfo(np.float64).eps)
@@ -312,11 +313,9 @@ def test_resispec_is_inexact_on_the_worked_pair_under_every_reading(redistributi
 def table(rule: Rule, target: tuple[F, ...], draft: tuple[F, ...], n: int = 1) -> Row:
     rows: dict[tuple[str, str], Row] = {}
     evaluate(
-        Pair(row(target), row(draft)),
+        by_hand(Pair(row(target), row(draft))),
         Evaluation((rule,), candidates=n, identity=False),
         rows,
-        positions=[0],
-        backend=get_backend("numpy"),
         clock=Clock(),
     )
     return rows[rule.name, "operational"]

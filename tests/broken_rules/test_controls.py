@@ -11,7 +11,6 @@ import pytest
 from controls import Eagle2, OneHotTest, Sequoia
 from faults import Blend, TargetOnly
 
-from resispec_verify.backends import get_backend
 from resispec_verify.distributions import Pair
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.enumeration import Budget
@@ -26,7 +25,9 @@ from resispec_verify.oracle import (
     without_replacement,
 )
 from resispec_verify.rules import Greedy, Iid, ResiSpec, SpecInfer, Speculative, State
-from resispec_verify.tables.marginals import Clock, Evaluation, Row, evaluate
+from resispec_verify.tables.marginals import Evaluation, evaluate
+from resispec_verify.tables.reading import Clock, by_hand
+from resispec_verify.tables.row import Row
 from resispec_verify.verdict import Verdict, judge
 
 EPS = float(np.finfo(np.float64).eps)
@@ -128,11 +129,9 @@ def test_an_exact_rule_is_never_reported_above_the_limit(rule):
     target, draft = np.array([[0.9, 0.1]]), np.array([[0.6, 0.4]])
     rows: dict[tuple[str, str], Row] = {}
     evaluate(
-        Pair(target, draft),
+        by_hand(Pair(target, draft)),
         Evaluation((rule,), candidates=1, identity=False),
         rows,
-        positions=[0],
-        backend=get_backend("numpy"),
         clock=Clock(),
     )
     assert rows[rule.name, "operational"].above_limit() == []

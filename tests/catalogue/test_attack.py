@@ -6,6 +6,7 @@ import json
 from fractions import Fraction as F
 
 import pytest
+from shipped_rules import measured
 
 from resispec_verify.catalogue.attack import Found, attack, counts_of, limit_of, shrink
 from resispec_verify.catalogue.measured import CATALOGUE, Case, measure
@@ -13,11 +14,7 @@ from resispec_verify.cli import main
 from resispec_verify.errors import InputError
 from resispec_verify.oracle import marginal
 
-INEXACT = [
-    "specinfer-skip-duplicates", "spechub-force", "medusa", "llama-cpp", "resispec", "sequoia+resispec",
-    "eagle+resispec",
-]  # fmt: skip
-CONDITIONAL = ["sglang", "easd"]
+INEXACT, CONDITIONAL = measured("inexact"), measured("exact-if")
 LONG = 60.0  # the number of trials is the budget, so that runs can be repeated
 
 
@@ -49,7 +46,7 @@ def test_every_inexact_rule_yields_a_witness(name):
 
 @pytest.mark.parametrize("name", CONDITIONAL)
 def test_a_rule_whose_parameter_decides(name):
-    breaking = CATALOGUE[name].breaking
+    breaking = CATALOGUE[name].inexact_with
     confirm(name, attack(name, seconds=LONG, most_trials=100, options=breaking), breaking)
     assert attack(name, seconds=LONG, most_trials=100).witness is None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from shipped_rules import KNOWN, measured
 
 from resispec_verify import rules as registry
 from resispec_verify.catalogue import measured as module
@@ -16,15 +17,7 @@ from resispec_verify.cli import main
 from resispec_verify.oracle import MARGINALS, PATH_RULES, total_variation
 
 DOCS = Path(__file__).parents[2] / "docs"
-EXACT = {
-    "speculative", "specinfer", "sequoia", "eagle", "token-match", "k-seq", "spechub", "block",
-    "optimal-sequential", "optimal-joint", "optimal-siblings", "optimal-without-replacement",
-}  # fmt: skip
-INEXACT = {
-    "specinfer-skip-duplicates", "spechub-force", "medusa", "llama-cpp", "resispec", "sequoia+resispec",
-    "eagle+resispec",
-}  # fmt: skip
-CONDITIONAL = {"sglang", "easd"}
+INEXACT, CONDITIONAL = set(measured("inexact")), set(measured("exact-if"))
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +26,14 @@ def table():
 
 
 def test_verdicts(table):
-    for measured, names in (("exact", EXACT), ("inexact", INEXACT), ("exact-if", CONDITIONAL)):
-        assert {name for name, row in table.items() if row["measured"] == measured} == names
+    assert {name: row["measured"] for name, row in table.items()} == {
+        name: known.measured for name, known in KNOWN.items()
+    }
 
 
 def test_no_rule_is_skipped(table):
-    known = set(registry.RULES) | set(getattr(registry, "PATH_RULES", {}))
-    assert known | set(CATALOGUE) | set(MARGINALS) == set(table)
+    assert list(table) == [rule.name for rule in registry.SHIPPED]
+    assert set(MARGINALS) <= set(table)
     for name, row in table.items():
         transcribed = name in MARGINALS or name in PATH_RULES
         assert (row["measured"] == "not measured") is not transcribed
@@ -48,11 +42,10 @@ def test_no_rule_is_skipped(table):
 
 
 def test_a_rule_without_an_oracle_is_listed(monkeypatch):
-    class Unknown:
-        name, source, claims_exact = "unknown", "nowhere", True
+    class Unknown(registry.SpecInfer):
+        name, source = "unknown", "nowhere"
 
-    monkeypatch.setattr(module, "CATALOGUE", {})
-    monkeypatch.setattr(module, "_registry", lambda: {"unknown": Unknown})
+    monkeypatch.setattr(module, "CATALOGUE", {"unknown": Unknown})
     (row,) = rules_table()
     assert (row["rule"], row["measured"], row["witness"]) == ("unknown", "not measured", None)
     assert "no transcription" in row["condition"]
@@ -73,7 +66,7 @@ def test_witnesses_hold_up(table):
         target, draft, emitted = (tuple(map(F, witness[key])) for key in ("target", "draft", "marginal"))
         assert (target, draft) in FAMILY
         assert sum(emitted) == 1
-        options = CATALOGUE[name].breaking or {}
+        options = CATALOGUE[name].inexact_with or {}
         assert witness.get("options", {}) == {key: str(value) for key, value in options.items()}
         case = Case(target, draft, witness["candidates"], witness.get("chain"))
         tv, law = measure(name, case, **options)

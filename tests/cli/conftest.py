@@ -3,29 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cli_helpers import EXAMPLE, Result, command, drawn, save
-
-from resispec_verify.cli import main
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
-    """Run the command in this process."""
-
-    def run(*arguments: object) -> Result:
-        capsys.readouterr()
-        status = main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        # Where the kernels have not been compiled yet any run may say so; that is no part of the answer.
-        note = "compiling the path kernels"
-        lines = [line for line in err.splitlines(keepends=True) if note not in line]
-        return Result(status, out, "".join(lines))
-
-    return run
 
 
 @pytest.fixture

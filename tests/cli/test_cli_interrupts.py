@@ -16,8 +16,7 @@ import pytest
 from cli_helpers import command, drawn, save
 
 from resispec_verify.cli import interrupts, main
-from resispec_verify.runs import over_dumps
-from resispec_verify.tables import marginals
+from resispec_verify.tables import marginals, table
 
 SAID = "resispec-verify: interrupted"
 pytestmark = [pytest.mark.skipif(sys.platform == "win32", reason="signals"), pytest.mark.usefixtures("heard")]
@@ -32,12 +31,12 @@ def interrupted_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
         evaluate = marginals.evaluate
 
         def evaluated(*arguments: Any, **options: Any) -> None:
-            seen.extend(options["positions"])
-            if position in options["positions"]:
+            seen.extend(arguments[0].positions.tolist())
+            if position in arguments[0].positions:
                 disguise()
             evaluate(*arguments, **options)
 
-        monkeypatch.setattr(over_dumps, "evaluate", evaluated)
+        monkeypatch.setattr(table, "evaluate", evaluated)
         return seen
 
     return patch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from cli_helpers import check_report, row
+from cli_helpers import assert_refused, check_report, row
 from cli_helpers import save as save_tensors
 
 RNG = np.random.default_rng(4)
@@ -113,7 +113,11 @@ def test_masked_and_constant_rows(cli, tmp_path):
     report = report_of(cli, masked)
     assert (report["dump"]["left_out"], report["dump"]["positions"]) == (2, 3)
     assert "2 of 5 positions are left out" in cli("kl", "--logits", masked).out
-    for words in (("limits", "--logits", masked), ("drift", "--logits", masked), ("compare", masked, masked)):
+    for words in (
+        ("limits", masked), ("drift", masked), ("compare", masked, masked), ("explore", masked),
+        ("explore", masked, "--check"), ("picture", masked), ("runtime", masked, "--repeats", 1),
+        ("tree", "grow", masked, "--nodes", 3, "--rule", "specinfer"),
+    ):  # fmt: skip
         result = cli(*words)
         assert result.status == 0
         assert "attention_mask: 2 of 5 positions are left out" in result.err
@@ -140,6 +144,22 @@ def test_vocabulary_shards(cli, tmp_path):
     result = cli("kl", "--logits", whole, "--shards", "vocab")
     assert result.status == 2
     assert "is one file" in result.err
+
+
+def test_check_takes_logits_only_and_names_no_option_of_other_commands(cli, tmp_path):
+    laws = np.full((3, 4), 0.25)
+    probabilities = save(tmp_path / "laws.pt", laws, laws)
+    logged = save(tmp_path / "logs.pt", np.log(laws), np.log(laws), meta={"sampling": {"temperature": 0.5}})
+    for path, words in (
+        (probabilities, "look like probabilities"),
+        (logged, "may have been applied already"),
+    ):
+        result = cli("check", "nowhere:sampler", "--logits", path)
+        assert_refused(result, path, words, "check --logits takes logits only")
+        assert "--input" not in result.err
+    assert_refused(
+        cli("check", "nowhere:sampler", "--logits", logged, "--temperature", 1), "no module 'nowhere'"
+    )
 
 
 def test_top_k_values_are_refused(cli, tmp_path):

@@ -91,7 +91,7 @@ def test_a_run_that_is_ended_again_and_again_ends_with_the_same_bits(cli, slow, 
 def test_a_finished_journal_gives_the_report_again_without_evaluating(cli, dump, tmp_path, monkeypatch):
     run = ["kl", "--logits", dump, "--json", "-", "--resume", tmp_path / "j"]
     first = cli(*run)
-    monkeypatch.setattr("resispec_verify.runs.over_dumps.evaluate", None)
+    monkeypatch.setattr("resispec_verify.tables.table.evaluate", None)
     again = cli(*run)
     assert again.status == 0, again.err
     reports = [first.json, again.json]
@@ -203,3 +203,18 @@ def test_an_entry_that_is_not_of_this_run_is_refused(cli, dump, tmp_path):
         result = cli(*run)
         assert result.status == 2, bad
         assert_one_line(result.err, journal, "damaged")
+
+
+def test_what_a_journal_is_bound_to(cli, dump, tmp_path):
+    """The options of its first line are what they were: a journal of an earlier version goes on."""
+    journal = tmp_path / "run.journal"
+    assert cli("kl", dump, "--rule", "specinfer", "--batch", 2, "--resume", journal).status == 0
+    header = json.loads(journal.read_text().splitlines()[0])
+    assert header["options"] == {
+        "backend": "auto", "budget": "local", "candidate_list": None, "candidates": 3, "gap": None,
+        "hole": "excluded", "input": None, "marginal": "both", "max_expansions": None, "min_p": None,
+        "pad_vocab": False, "positions": None, "precision": "float64", "proposal_temperature": None,
+        "proposal_top_k": None, "proposal_top_p": None, "redistribution": "proportional",
+        "rule": ["specinfer"], "rule_files": {}, "seed": 0, "shards": None, "temperature": None,
+        "top_k": None, "top_p": None,
+    }  # fmt: skip

@@ -26,8 +26,8 @@ from resispec_verify.dumps.fingerprint import fingerprint
 from resispec_verify.errors import InputError
 from resispec_verify.rules import SpecInfer
 from resispec_verify.runs import cluster
-from resispec_verify.runs.over_dumps import Reading
 from resispec_verify.tables.marginals import Evaluation
+from resispec_verify.tables.reading import Reading
 
 POSITIONS = 18
 RULE = """
@@ -220,7 +220,7 @@ def packed(dump: Path, **change: Any) -> bytes:
     """What a task is given."""
     pytest.importorskip("cloudpickle")
     found = fingerprint(dump, whole=False)
-    made = cluster.Job(str(dump), "dump.pt", False, found, Evaluation((SpecInfer(),)), "numpy")
+    made = cluster.SharedWork(str(dump), "dump.pt", False, found, Evaluation((SpecInfer(),)), "numpy")
     return cluster._packed(replace(made, **change), Reading(kind="logits"))
 
 

@@ -8,6 +8,8 @@ import pytest
 import torch
 from cli_helpers import EXAMPLE, assert_one_line, assert_refused, drawn, lines_of, save
 
+from resispec_verify.rules import RULES
+
 PARENT = (-1, 0, 0, 1, 1, 2, 2)  # d3b2
 
 
@@ -65,6 +67,50 @@ def test_the_length_of_a_recorded_tree(cli, trees, tmp_path):
         assert sum(row["reached"]) == pytest.approx(row["accepted_length_mean"])
 
 
+@pytest.mark.parametrize(
+    ("now", "earlier"),
+    [
+        (("cost", "d3b2", "-1,0,0,1"), ("--topology", "d3b2", "--topology", "-1,0,0,1")),
+        (("length", "TREES", "--topology", "d2b2"), ("--logits", "TREES", "--topology", "d2b2")),
+        (("grow", "TREES", "--nodes", 9), ("--logits", "TREES", "--grow", 9)),
+        (("grow", "--nodes", 9, "--levels", 3, "--acceptance", "0.5,0.2"),
+         ("--grow", 9, "--levels", 3, "--acceptance", "0.5,0.2")),
+    ],
+)  # fmt: skip
+def test_the_earlier_spelling_says_the_same(cli, trees, tmp_path, now, earlier):
+    def run(words, name):
+        report = tmp_path / name
+        result = cli("tree", *(trees if word == "TREES" else word for word in words), "--csv", report)
+        assert result.status == 0, result.err
+        json = cli("tree", *(trees if word == "TREES" else word for word in words), "--json", "-").json
+        return result.out, report.read_text(), json
+
+    assert run(now, "now.csv") == run(earlier, "earlier.csv")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("cost",), ["one or more trees"]),
+        (("cost", "d5c3"), ["--topology: 'd5c3' is no tree"]),
+        (("cost", "d3b2", "--rule", "specinfer"), ["--rule"]),
+        (("length",), ["one or more tree dumps"]),
+        (("length", "TREES", "--grow", "5"), ["--grow", "tree length --help"]),
+        (("length", EXAMPLE), ["is a flat dump, and a tree"]),
+        (("grow", "TREES"), ["--nodes", "tree grow --help"]),
+        (("grow", "TREES", "--nodes", "0"), ["--nodes must be in 1..512"]),
+        (("grow", "TREES", "--nodes", "5", "--topology", "d3b2"), ["--topology"]),
+        (("grow", "TREES", EXAMPLE, "--nodes", "5"), ["not both at once"]),
+        (("grow", "TREES", "--nodes", "5", "--acceptance", "0.5"), ["not both"]),
+        (("grow", "--nodes", "5", "--acceptance", "0.5", "--top-k", "5"), ["--top-k needs --logits"]),
+        (("grow", "--nodes", "5"), ["--acceptance A,B,... or --logits"]),
+        (("prune", "TREES"), ["tree --help"]),
+    ],
+)
+def test_bad_usage_of_each_is_one_line(cli, trees, arguments, words):
+    assert_refused(cli("tree", *(trees if a == "TREES" else a for a in arguments)), *words)
+
+
 def test_the_default_rules_are_those_for_the_candidates(cli, tmp_path):
     found = {}
     tokens = torch.tensor([[0, 3, 2, 1, 4, 5, 0]] * 2)
@@ -73,8 +119,8 @@ def test_the_default_rules_are_those_for_the_candidates(cli, tmp_path):
         found[siblings] = [r["rule"] for r in cli("tree", "--logits", path, "--json", "-").json["results"]]
     assert found["iid"][:2] == ["speculative", "specinfer"]
     assert "resispec" in found["iid"]
-    assert found["without-replacement"] == ["sequoia", "optimal-without-replacement", "sequoia+resispec"]
-    assert found["pairs"] == ["spechub", "spechub-force"]
+    for siblings in ("without-replacement", "pairs"):
+        assert found[siblings] == [name for name, rule in RULES.items() if rule.proposal.name == siblings]
 
 
 def test_several_dumps_are_pooled_and_temperatures_are_not(cli, tmp_path):
@@ -84,7 +130,10 @@ def test_several_dumps_are_pooled_and_temperatures_are_not(cli, tmp_path):
     ]
     report = cli("tree", "--logits", *paths, "--rule", "specinfer", "--json", "-").json
     assert [(r["temperature"], r["prefixes"]) for r in report["results"]] == [(1.0, 6), (0.5, 3)]
-    assert_refused(cli("tree", "--logits", *paths, paths[0]), "given twice")
+    twice = cli("tree", "--logits", *paths, paths[0], "--rule", "specinfer", "--json", "-")
+    assert twice.status == 2
+    assert_one_line(twice.err.splitlines()[-1], "given twice; its prefixes would count twice")
+    assert twice.json == report
     one = cli("tree", "--logits", paths[0], "--rule", "specinfer", "--json", "-").json["results"][0]
     two = cli("tree", "--logits", paths[1], "--rule", "specinfer", "--json", "-").json["results"][0]
     both = report["results"][0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numba
 
-from resispec_verify.cli import kl_run
+from resispec_verify.cli import over_dumps
 from resispec_verify.kernels.jit import on_compilation
 from resispec_verify.rules import SpecInfer
 from resispec_verify.tables.marginals import Evaluation
@@ -28,20 +28,20 @@ def test_only_the_first_compilation_is_said_and_only_inside():
 
 def test_a_slow_run_with_compiled_kernels_says_nothing(monkeypatch, capsys):
     evaluation = Evaluation((SpecInfer(),), 2)
-    kl_run.compile_kernels(evaluation)  # now they are
+    over_dumps.compile_kernels(evaluation)  # now they are
     capsys.readouterr()
     begun: list[str] = []
     monkeypatch.setattr("threading.Timer", lambda *arguments: begun.append("a timer"))
-    kl_run.compile_kernels(evaluation)
+    over_dumps.compile_kernels(evaluation)
     assert begun == []
     assert capsys.readouterr().err == ""
 
 
 def test_what_is_said(capsys):
-    kl_run._announce(True)
+    over_dumps._announce(True)
     assert (
         "compiling the path kernels (first run only, about 20 s; cached afterwards)"
         in capsys.readouterr().err
     )
-    kl_run._announce(False)
+    over_dumps._announce(False)
     assert "first run only" not in capsys.readouterr().err

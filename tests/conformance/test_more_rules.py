@@ -5,44 +5,29 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from libraries import ROWS, VOCAB, Unchanged, assert_close, check_like, eps, pair, to_numpy
+from shipped_rules import values_of
 from test_backends import EVERYTHING
 from test_backends import RULES as BEFORE
 
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.marginal import summation_error
 from resispec_verify.rules import (
-    CSD,
-    EASD,
     NEED_PARAMETERS,
     PATH_RULES,
     RULES,
-    Block,
     Greedy,
     Iid,
-    Medusa,
-    OptimalSiblings,
     Pairs,
     Rule,
-    SGLang,
     TupleRule,
     WithoutReplacement,
-    make_rule,
 )
 from resispec_verify.rules.shipped.k_seq import solve_rho
 
 # Every rule that needs no parameters is here, or in `test_backends`, by its name alone.
 NAMES = [name for name in RULES if name not in {rule.name for rule in BEFORE}]
-MORE = [
-    *(make_rule(name) for name in NAMES),
-    SGLang(0.5, 0.75),
-    CSD(ratio=0.2, memory=[(1, 0), (3, 5)]),
-    *(
-        EASD(target_entropy=1.0, draft_entropy=1.0, top_n=3, overlap=0.3, rejects=rejects)
-        for rejects in ("position", "overlap")
-    ),
-    OptimalSiblings((1.0, 0.5)),
-]
-PATHS = [Block(), Medusa(), Medusa(correction="target")]
+MORE = [*values_of({name: RULES[name] for name in NAMES} | NEED_PARAMETERS)]
+PATHS = [*values_of(PATH_RULES)]
 
 
 def sums_its_own_paths(rule) -> bool:

@@ -13,14 +13,14 @@ from safetensors.numpy import save_file
 
 import resispec_verify.backends as backends
 from resispec_verify.backends import get_backend
-from resispec_verify.cli import kl_run, main
-from resispec_verify.device import batched_paths
-from resispec_verify.device import marginals as device_paths
+from resispec_verify.cli import main, resumable
+from resispec_verify.device import batched_paths, dispatch
 from resispec_verify.dumps.kinds.flat import flat_from_mapping
 from resispec_verify.evidence.enumeration import Budget
 from resispec_verify.rules import ResiSpec, SpecInfer
-from resispec_verify.runs.over_dumps import Reading, evaluate_dump
-from resispec_verify.tables.marginals import Clock, Evaluation
+from resispec_verify.runs.over_dumps import evaluate_dump
+from resispec_verify.tables.marginals import Evaluation
+from resispec_verify.tables.reading import Reading
 
 POSITIONS, VOCAB = 4, 30
 
@@ -31,10 +31,10 @@ def emulated(program, monkeypatch):
     install(device, monkeypatch)
     # Arrays of the fake are told from NumPy's by nothing: all are taken for CuPy's.
     monkeypatch.setattr(backends, "is_cupy_array", lambda array: isinstance(array, np.ndarray))
-    monkeypatch.setattr(device_paths, "is_cupy_array", lambda array: isinstance(array, np.ndarray))
-    device_paths._kernels.cache_clear()
+    monkeypatch.setattr(dispatch, "is_cupy_array", lambda array: isinstance(array, np.ndarray))
+    dispatch._kernels.cache_clear()
     yield device
-    device_paths._kernels.cache_clear()
+    dispatch._kernels.cache_clear()
 
 
 def logits(dtype=np.float16) -> dict[str, np.ndarray]:
@@ -69,7 +69,7 @@ def reports(command, dump, capsys, *more):
     ],
 )
 def test_kl(emulated, tmp_path, capsys, monkeypatch, candidates, gap, dtype):
-    monkeypatch.setattr(kl_run, "compile_kernels", lambda evaluation: None)  # its arrays are NumPy's
+    monkeypatch.setattr(resumable, "compile_kernels", lambda evaluation: None)  # its arrays are NumPy's
     dump = saved(tmp_path / "dump.safetensors", dtype)
     more = ["--gap", gap] if gap else []
     for ours, right in reports("kl", dump, capsys, "--candidates", str(candidates), *more):
@@ -98,9 +98,7 @@ def test_limits(emulated, tmp_path, capsys):
 def evaluated(backend, batch, note=lambda line: None):
     dump = flat_from_mapping("a dump", logits())
     evaluation = Evaluation((ResiSpec(), SpecInfer()), 3, identity=False, budget=Budget())
-    table = evaluate_dump(
-        dump, Reading(batch=batch), evaluation, backend=get_backend(backend), clock=Clock(), note=note
-    )
+    table = evaluate_dump(dump, Reading(batch=batch), evaluation, backend=get_backend(backend), note=note)
     return {row.rule.name: row for row in table.rows}
 
 
@@ -130,7 +128,7 @@ def test_where_the_device_is_full_batches_are_halved(emulated, monkeypatch, kern
             return walk(self)
 
         monkeypatch.setattr(batched_paths._Walk, "run", run)
-        monkeypatch.setattr(device_paths, "_sums", lambda target, candidates: batched_paths.path_sums)
+        monkeypatch.setattr(dispatch, "_sums", lambda target, candidates: batched_paths.path_sums)
     parts = evaluated("cupy", 4, notes.append)
     assert asked[:3] == [4, 2, 1]
     assert len(notes) == 2

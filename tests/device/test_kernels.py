@@ -32,7 +32,7 @@ from resispec_verify.device import (
     softmax,
     specinfer_rounds,
 )
-from resispec_verify.device.batched_paths import PathSums, chunks
+from resispec_verify.device.batched_paths import chunks
 from resispec_verify.device.host import block_summation_error
 from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import open_dump
@@ -40,6 +40,7 @@ from resispec_verify.errors import InputError
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.evidence.marginal import rounding_bound, summation_error
 from resispec_verify.kernels.elementwise.ratio_order import ratio_order
+from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.kernels.paths.shaped import shaped_marginal
 from resispec_verify.rules import SpecInfer
 
@@ -69,14 +70,14 @@ def device(request):
 class Walker(NamedTuple):
     """What follows paths, and the namespace of its arrays."""
 
-    sums: Callable[..., PathSums]
+    sums: Callable[..., PathSum]
     xp: Any
 
     @classmethod
     def of(cls, device: Any) -> Walker:
         return cls(functools.partial(path_sums, device), device.xp)
 
-    def within(self, target, draft, candidates, gap, most_paths=5e7) -> PathSums:
+    def within(self, target, draft, candidates, gap, most_paths=5e7) -> PathSum:
         arrays = (self.xp.asarray(rows) for rows in (target, draft))
         return batched_paths.shaped_marginals(self.sums, *arrays, candidates, gap=gap, most_paths=most_paths)
 
@@ -202,7 +203,8 @@ def check_paths(walker, target, draft, candidates, **options):
     # One candidate has a closed form on the CPU, which counts no paths.
     many = (draft > target).sum(-1) if candidates == 1 else [row.paths for row in right]
     np.testing.assert_array_equal(paths, many)
-    assert_close(found, [row[:3] for row in right], target, draft)
+    rows = [(row.mass, row.acceptance, row.unexpanded) for row in right]
+    assert_close(found, rows, target, draft)
     return paths
 
 

@@ -14,8 +14,7 @@ from resispec_verify.cli import main
 from resispec_verify.dumps import open_dump, open_rounds, open_target, open_tree
 from resispec_verify.errors import InputError
 from resispec_verify.record.recorder import Recorder
-from resispec_verify.runs.over_dumps import Reading, pairs_of
-from resispec_verify.tables.marginals import Clock
+from resispec_verify.tables.reading import Clock, Reading, pairs_of
 
 
 def logits(*shape: int, seed: int = 5) -> torch.Tensor:

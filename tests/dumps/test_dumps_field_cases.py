@@ -32,7 +32,7 @@ from resispec_verify.dumps import (
     open_target,
 )
 from resispec_verify.errors import InputError
-from resispec_verify.runs.over_dumps import input_kind
+from resispec_verify.tables.input_kind import input_kind
 
 RNG = np.random.default_rng(11)
 

@@ -340,8 +340,8 @@ def test_what_else_is_refused(call, said):
 
 def test_inside_the_package_nothing_is_checked_twice(cli_pair, monkeypatch):
     """A run over a dump never comes through the public door."""
-    from resispec_verify.backends import get_backend
-    from resispec_verify.tables.marginals import Clock, Evaluation, evaluate
+    from resispec_verify.tables.marginals import Evaluation, evaluate
+    from resispec_verify.tables.reading import Clock, by_hand
 
     def door(**values):
         raise AssertionError("checked again")
@@ -349,8 +349,7 @@ def test_inside_the_package_nothing_is_checked_twice(cli_pair, monkeypatch):
     for module in ("inputs", "evidence.door", "samplers"):
         monkeypatch.setattr(f"resispec_verify.{module}.laws", door)
     rows: dict = {}
-    evaluate(cli_pair, Evaluation((rv.SpecInfer(), rv.ResiSpec()), 2), rows, positions=[0],
-             backend=get_backend("numpy"), clock=Clock())  # fmt: skip
+    evaluate(by_hand(cli_pair), Evaluation((rv.SpecInfer(), rv.ResiSpec()), 2), rows, clock=Clock())
     assert len(rows) == 4
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from extreme_pairs import exact
 from truth import law_of
 
-from resispec_verify.backends import get_backend
 from resispec_verify.distributions import Pair
 from resispec_verify.evidence.path_rules import path_marginal
 from resispec_verify.kernels.optimal.layouts import best_layout
@@ -36,7 +35,9 @@ from resispec_verify.rules import (
     SGLang,
     make_rule,
 )
-from resispec_verify.tables.marginals import Clock, Evaluation, Row, evaluate, label
+from resispec_verify.tables.marginals import Evaluation, evaluate
+from resispec_verify.tables.reading import Clock, by_hand
+from resispec_verify.tables.row import Row, label
 from resispec_verify.verdict import RESOLUTION, Verdict
 
 __all__ = ["SETTINGS", "Held", "Setting", "hold", "hold_path"]
@@ -174,11 +175,9 @@ def hold(setting: Setting, target: Numbers, draft: Numbers, n: int, proposal: Nu
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         evaluate(
-            Pair(target[None, :], draft[None, :], None if proposal is None else proposal[None, :]),
+            by_hand(Pair(target[None, :], draft[None, :], None if proposal is None else proposal[None, :])),
             Evaluation((rule,), n),
             rows,
-            positions=[0],
-            backend=get_backend("numpy"),
             clock=Clock(),
         )
     operational = rows[label(rule), "operational"]

@@ -9,6 +9,7 @@ COMMANDS = (
     "compare", "tree", "rules", "check", "prove",
 )  # fmt: skip
 
+TREE_COMMANDS = ("tree cost", "tree length", "tree grow")
 HAND = "--target 0.3,0.4,0.3 --draft 0.6,0.3,0.1"
 
 # name: arguments. What is written as a file is kept too; the first word is the command.
@@ -102,16 +103,19 @@ TEXT = {
     "explore-check": "explore --logits dump.npz --check --json -",
     "explore-check-csv": "explore --logits dump.npz --check --csv -",
     "explore-at": f"explore {HAND} --at 0.5 --rejected 0",
+    "explore-file": "explore dump.npz --position 1",
     "explore-error": "explore",
     "explore-error-rejected": f"explore {HAND} --rejected 7",
     "picture": "picture --logits dump.npz",
     "picture-hand": f"picture {HAND} --rule specinfer --json -",
     "picture-csv": f"picture {HAND} --csv -",
     "picture-tokenizer": "picture --logits dump.npz --tokenizer tokenizer.json --tokens 4",
+    "picture-file": "picture dump.npz --position 1 --rule specinfer",
     "picture-error": "picture --logits dump.npz --position 9",
     "runtime-error": "runtime --repeats 0",
     "report-error": "report --logits nowhere.pt --out page.html",
     "replay": "replay --logits right.pt",
+    "replay-file": "replay right.pt",
     "replay-json": "replay --logits right.pt --json -",
     "replay-wrong": "replay --logits wrong.pt --require-agreement",
     "replay-wrong-json": "replay --logits wrong.pt --json - --csv r.csv",
@@ -137,6 +141,14 @@ TEXT = {
     "tree-error-none": "tree",
     "tree-error-mix": "tree --grow 8 --topology d3b2",
     "tree-error-siblings": "tree --logits tree.pt",
+    "tree-new-cost": "tree cost d7b2 d3b11 -1,0,0,1",
+    "tree-new-cost-csv": "tree cost --topology d5b3 --csv -",
+    "tree-new-length": "tree length tree.pt --siblings iid --rule specinfer",
+    "tree-new-grow": "tree grow --nodes 16 --acceptance 0.5,0.2,0.1",
+    "tree-new-grow-json": "tree grow dump.npz --nodes 8 --rule specinfer --levels 4 --json -",
+    "tree-new-error-none": "tree length",
+    "tree-new-error-nodes": "tree grow --acceptance 0.5",
+    "tree-new-error-other": "tree cost d3b2 --nodes 3",
     "rules": "rules",
     "rules-json": "rules --json -",
     "rules-error": "rules --attack nothing",
@@ -144,6 +156,7 @@ TEXT = {
     "check-keeps": "check samplers.py:keeps --draws 4096 --seconds 20 --input base --no-search",
     "check-json": "check samplers.py:right --draws 4096 --seconds 20 --input base --no-search --json -",
     "check-error": "check samplers.py:nothing",
+    "check-error-laws": "check samplers.py:right --logits laws.npz",
     "check-error-style": "check samplers.py:right --proposal iid",
     "record-error": "record --target nowhere.gguf --out o.pt",
     "prove": "prove",
@@ -152,7 +165,7 @@ TEXT = {
     "unknown": "verify dump.npz",
     "version": "--version",
     "help": "--help",
-} | {f"help-{name}": f"{name} --help" for name in COMMANDS}
+} | {f"help-{name.replace(' ', '-')}": f"{name} --help" for name in (*COMMANDS, *TREE_COMMANDS)}
 
 CASES: dict[str, list[str]] = {name: shlex.split(text) for name, text in TEXT.items()}
 

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="models are computed with torch")
 pytest.importorskip("gguf", reason="needs the package gguf")
 pytest.importorskip("tokenizers", reason="needs the package tokenizers")
 
-import resispec_verify.record  # noqa: E402
+import resispec_verify.models  # noqa: E402
 from resispec_verify.errors import InputError  # noqa: E402
 from resispec_verify.models.gguf_file import load_llama, open_gguf  # noqa: E402
 from resispec_verify.models.llama import LlamaModel, rounded  # noqa: E402
@@ -161,8 +161,8 @@ def test_another_model_as_draft_needs_the_same_vocabulary(tmp_path, gguf_path):
 @pytest.mark.parametrize("package", ["torch", "gguf"])
 def test_a_missing_package_is_named_with_the_command(gguf_path, monkeypatch, package):
     for name in ("gguf_file", "llama"):
-        monkeypatch.delitem(sys.modules, f"resispec_verify.record.{name}")
-        monkeypatch.delattr(resispec_verify.record, name)
+        monkeypatch.delitem(sys.modules, f"resispec_verify.models.{name}")
+        monkeypatch.delattr(resispec_verify.models, name)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=f"needs the package {package}.*pip install torch gguf tokenizers"):
         open_models(gguf_path, None, SKIP1)

@@ -59,7 +59,6 @@ def test_specinfer_worked_pair(n):
     result = marginal("specinfer", P, Q, n)
     assert result.law == P
     assert result.acceptance == f("7/10", "3/25", "7/250")[:n]
-    assert result.capped == 0
 
 
 @pytest.mark.parametrize(
@@ -109,7 +108,6 @@ def test_eq_13_can_be_infeasible():
     proxy = get_proxy(target, draft, 0, budget="floor")
     assert (proxy.Z, proxy.capped) == (F(11, 20), True)
     assert proxy.excess == F(1, 20) - F(11, 20)  # sum k - 1: the gap less the budget
-    assert marginal("resispec", target, draft, 1, budget="floor").capped == F(1, 20)
     assert not get_proxy(target, draft, 0).capped
 
 
@@ -180,7 +178,7 @@ def test_optimal_sequential_rule_transcribed_with_the_engine(n, times, accepted)
 @pytest.mark.parametrize("rule", ["speculative", "specinfer", "resispec"])
 def test_no_candidates_emit_from_the_target(rule):
     result = marginal(rule, P, Q, 0)
-    assert (result.law, result.acceptance, result.capped) == (P, (), 0)
+    assert (result.law, result.acceptance) == (P, ())
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -259,17 +257,17 @@ def test_tuple_laws():
 
 def test_the_oracle_stands_on_its_own_feet():
     """Standard library and its own files; NumPy and SciPy where there are linear programs only."""
-    programs = {"distinct.py", "limits.py", "shaping.py", "siblings.py"}
-    for path in Path(oracle.__file__).parent.glob("*.py"):
+    home = Path(oracle.__file__).parent
+    for path in home.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         names = {
             alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
         }
         froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-        assert all(node.level <= 1 for node in froms)
+        assert all(node.level <= len(path.relative_to(home).parts) for node in froms)
         names |= {node.module for node in froms if node.level == 0}
         outside = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names)
-        assert outside <= ({"numpy", "scipy"} if path.name in programs else set()), path.name
+        assert outside <= ({"numpy", "scipy"} if path.name == "programs.py" else set()), path.name
 
 
 # ---- properties -------------------------------------------------------------------------------------
@@ -295,7 +293,6 @@ def test_total_mass_is_one(laws, n, rule, options):
         assert sum(result.law) == 1
         assert min(result.law) >= 0
         assert sum(result.acceptance) <= 1
-        assert 0 <= result.capped <= 1
 
 
 @settings(max_examples=100, deadline=None)

@@ -18,7 +18,7 @@ from resispec_verify.oracle import (
     sequential_limit_by_program,
     sequential_times,
 )
-from resispec_verify.oracle.sequential import covered
+from resispec_verify.oracle.shipped.optimal_sequential import covered
 
 P, Q = (F(3, 10), F(4, 10), F(3, 10)), (F(6, 10), F(3, 10), F(1, 10))
 

@@ -6,23 +6,18 @@ import sys
 import numpy as np
 import pytest
 
-from resispec_verify.backends import get_backend
 from resispec_verify.distributions import Pair
 from resispec_verify.report.plots.marginals import plot_marginals
 from resispec_verify.rules import ResiSpec, SpecInfer
-from resispec_verify.tables.marginals import Clock, Evaluation, evaluate
+from resispec_verify.tables.marginals import Evaluation, evaluate
+from resispec_verify.tables.reading import Clock, by_hand
 
 
 def rows_of(target, draft):
     rows = {}
     target, draft = np.atleast_2d(np.asarray(target, float)), np.atleast_2d(np.asarray(draft, float))
     evaluate(
-        Pair(target, draft),
-        Evaluation((ResiSpec(), SpecInfer()), candidates=2),
-        rows,
-        positions=range(len(target)),
-        backend=get_backend("numpy"),
-        clock=Clock(),
+        by_hand(Pair(target, draft)), Evaluation((ResiSpec(), SpecInfer()), candidates=2), rows, clock=Clock()
     )
     return list(rows.values())
 

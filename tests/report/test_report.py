@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from resispec_verify.cli import main
-from resispec_verify.report.page import Picture, html_page, numbers
+from resispec_verify.report.page import PageSection, html_page, numbers
 
 EXAMPLE = "examples/smollm2-skip6-N8-fp16.pt"
 EVIL = "<script>alert(1)</script>\"'&"
@@ -150,7 +150,9 @@ def test_infinity_and_what_is_not_known():
     assert [numbers(v) for v in (float("inf"), 0.0, None, 1e-9, 3, "x", True)] == [
         "∞", "0", "", "1.00e-09", "3", "x", "True"
     ]  # fmt: skip
-    page = html_page("t", [], [EVIL], [Picture("a", EVIL, [], [{EVIL: "inf", "b": 1.5}])], EVIL, {EVIL: []})
+    page = html_page(
+        "t", [], [EVIL], [PageSection("a", EVIL, [], [{EVIL: "inf", "b": 1.5}])], EVIL, {EVIL: []}
+    )
     assert "Infinity" in page
     assert EVIL not in page
     Page(page)

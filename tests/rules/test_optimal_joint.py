@@ -14,9 +14,9 @@ from resispec_verify.evidence.marginal import tv_interval
 from resispec_verify.kernels.elementwise.residuals import accept_ratio, standard_residual
 from resispec_verify.kernels.optimal.layouts import Layout, best_layout, places, race_law, winning_shares
 from resispec_verify.kernels.optimal.transport import transport_limit
-from resispec_verify.oracle.engine import enumerate_joint, independent
-from resispec_verify.oracle.joint import optimal_joint
-from resispec_verify.oracle.limits import limit_by_program, limit_by_subsets
+from resispec_verify.oracle import limit_by_program, limit_by_subsets
+from resispec_verify.oracle.engine import enumerate_rule, independent
+from resispec_verify.oracle.shipped.optimal_joint import optimal_joint
 from resispec_verify.rules.proposals import WithoutReplacement
 from resispec_verify.rules.shipped.optimal_joint import OptimalJoint
 from resispec_verify.samplers import verify_optimal_joint
@@ -92,7 +92,7 @@ def test_any_layout_is_exact_and_its_tuples_add_up_to_the_closed_form(data, pair
     assert tv_interval(closed, p)[1][0] <= closed.rounding[0]
     assert tv_interval(listed, p)[1][0] <= listed.rounding[0]
     np.testing.assert_allclose(listed.acceptance, closed.acceptance, rtol=0, atol=closed.rounding[0])
-    exact = enumerate_joint(optimal_joint(n, pieces), *pair, n)
+    exact = enumerate_rule(optimal_joint(n, pieces), *pair, n)
     assert exact.law == pair[0]
     total = float(sum(exact.acceptance))
     assert closed.acceptance.sum() == pytest.approx(total, abs=float(closed.rounding[0]))

@@ -13,8 +13,7 @@ from resispec_verify.evidence.marginal import tv_interval
 from resispec_verify.kernels.optimal.sequential import levels, overlap
 from resispec_verify.kernels.optimal.sibling_values import accepted_masses
 from resispec_verify.oracle import marginal
-from resispec_verify.oracle.distinct import sequential_optimum_by_histories
-from resispec_verify.oracle.siblings import masses_by_program
+from resispec_verify.oracle.programs import masses_by_program, sequential_optimum_by_histories
 from resispec_verify.rules import OptimalSiblings, SpecInfer
 
 HIGHS = 1e-6  # feasibility of HiGHS is 1e-7 a row, and an optimum adds up a few rows

@@ -13,9 +13,9 @@ from resispec_verify.evidence.marginal import tv_interval
 from resispec_verify.kernels.optimal.candidate_limits import without_replacement_limit
 from resispec_verify.kernels.optimal.two_distinct import after_first, two_distinct
 from resispec_verify.oracle import marginal
-from resispec_verify.oracle.distinct import best_first, sequential_optimum_by_histories
-from resispec_verify.oracle.limits import sequential_limit_by_program
-from resispec_verify.oracle.sequential import covered
+from resispec_verify.oracle.programs import sequential_limit_by_program, sequential_optimum_by_histories
+from resispec_verify.oracle.shipped.optimal_sequential import covered
+from resispec_verify.oracle.shipped.optimal_without_replacement import best_first
 from resispec_verify.rules import Iid, OptimalWithoutReplacement, Sequoia
 
 EPS = float(np.finfo(np.float64).eps)

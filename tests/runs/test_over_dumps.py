@@ -17,9 +17,10 @@ from resispec_verify.dumps import FlatDump, open_dump
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.enumeration import Budget
 from resispec_verify.rules import RULES, ResiSpec, SpecInfer, make_rule
-from resispec_verify.runs.over_dumps import Reading, evaluate_dump, evaluate_spans
-from resispec_verify.runs.parts import Part
-from resispec_verify.tables.marginals import Clock, Evaluation
+from resispec_verify.runs.over_dumps import evaluate_dump, evaluate_spans
+from resispec_verify.tables.marginals import Evaluation
+from resispec_verify.tables.reading import Reading
+from resispec_verify.tables.table import Table
 
 NUMPY = get_backend("numpy")
 POSITIONS = 11
@@ -61,7 +62,7 @@ EVALUATION = Evaluation(
 def numbers(dump: FlatDump, evaluation: Evaluation = EVALUATION, **options: Any) -> list[str]:
     """All rows, with every float in full."""
     batch = options.pop("batch", None)
-    table = evaluate_dump(dump, Reading(batch=batch), evaluation, backend=NUMPY, clock=Clock(), **options)
+    table = evaluate_dump(dump, Reading(batch=batch), evaluation, backend=NUMPY, **options)
     return [repr(row) for row in table.rows] + [repr(table.padding)]
 
 
@@ -81,7 +82,7 @@ def test_the_size_of_batches_changes_no_bit(dump, mixed, size):
 
 
 def test_the_mixed_dump_has_rows_with_and_without_a_gap_that_differ_from_the_target(mixed):
-    table = evaluate_dump(mixed, Reading(), EVALUATION, backend=NUMPY, clock=Clock())
+    table = evaluate_dump(mixed, Reading(), EVALUATION, backend=NUMPY)
     [row] = [row for row in table.rows if row.rule == ResiSpec(hole="literal") and row.verdict]
     assert {gap > 0 for gap, tv in zip(row.gap, row.tv, strict=True) if tv > 1e-3} == {True, False}
 
@@ -111,7 +112,33 @@ def test_a_part_goes_through_json_without_losing_a_bit(dump, name):
     evaluation = replace(EVALUATION, rules=(rule,), candidates=rule.most_candidates or 2)
     for span, part in parts(dump, 4, evaluation).items():
         text = json.dumps(part.plain(), allow_nan=False)
-        assert repr(Part.from_plain(json.loads(text), evaluation.rules, dump.path)) == repr(part), span
+        assert repr(Table.from_plain(json.loads(text), evaluation.rules, dump.path)) == repr(part), span
+
+
+def test_an_entry_of_an_older_journal_is_read():
+    """Written before the columns were declared in one place; `kl --resume` goes on from such files."""
+    entry = json.loads((Path(__file__).parent / "entry_before.json").read_text(encoding="utf-8"))
+    table = Table.from_plain(entry, (make_rule("specinfer"), make_rule("llama-cpp")), "d.npz")
+    again = table.plain()
+    assert [len(row.kl_printed) for row in table.rows] == [0, 2, 0]
+    assert again == {key: entry[key] for key in again}
+    assert set(entry) - set(again) == {"dump", "span"}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda row: row.pop("tv"),
+        lambda row: row["tv"].append(0.5),
+        lambda row: row.update(tv="0.5, 0.5"),
+        lambda row: row.update(verdict=["perhaps", "exact"]),
+    ],
+)
+def test_a_damaged_entry_is_not_read(damage):
+    entry = json.loads((Path(__file__).parent / "entry_before.json").read_text(encoding="utf-8"))
+    damage(entry["tables"][0])
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        Table.from_plain(entry, (make_rule("specinfer"), make_rule("llama-cpp")), "d.npz")
 
 
 def test_infinite_numbers_go_through_json(tmp_path):
@@ -121,20 +148,20 @@ def test_infinite_numbers_go_through_json(tmp_path):
     evaluation = Evaluation((make_rule("llama-cpp"),), 1)
     reading = Reading(kind="logits")
     [(_, part)] = evaluate_spans(dump, reading, evaluation, [(0, 1)], backend=NUMPY)
-    row = part.rows()[0]
+    row = part.rows[0]
     row.kl_high = [np.inf]  # whatever the rule gives: what is stored must come back
-    again = Part.from_plain(
+    again = Table.from_plain(
         json.loads(json.dumps(part.plain(), allow_nan=False)), evaluation.rules, dump.path
     )
-    assert again.rows()[0].kl_high == [np.inf]
+    assert again.rows[0].kl_high == [np.inf]
     assert repr(again) == repr(part)
 
 
 def test_samplings_of_one_temperature_stay_apart(dump):
-    part = Part()
+    part = Table()
     for one in parts(dump, 3).values():
         part.extend(one)
-    assert set(part.tables) == {
+    assert set(part.by_sampling) == {
         (name, Sampling(t, k)) for name in "ab" for t, k in ((1.0, None), (0.5, None), (1.0, 3))
     }
 
@@ -167,25 +194,25 @@ class Small:
 def test_where_memory_ends_batches_are_halved_and_the_run_goes_on(dump, error):
     small, notes, kept = Small(7, error), [], []  # a batch of 2 is one row a dataset
     table = evaluate_dump(
-        dump, Reading(batch=8, samplings=(Sampling(),)), EVALUATION, backend=small.backend, clock=Clock(),
+        dump, Reading(batch=8, samplings=(Sampling(),)), EVALUATION, backend=small.backend,
         note=notes.append, keep=lambda span, part: kept.append(span),
     )  # fmt: skip
     assert kept == [(0, 2), (2, 4), (4, 6), (6, 8), (8, 10), (10, 11)]
     assert small.asked.count(4) == small.asked.count(2) == 1  # what does not fit is not tried again
     assert len(notes) == 2
     assert "8 positions at a time; going on with 4" in notes[0]
-    whole = evaluate_dump(dump, Reading(samplings=(Sampling(),)), EVALUATION, backend=NUMPY, clock=Clock())
+    whole = evaluate_dump(dump, Reading(samplings=(Sampling(),)), EVALUATION, backend=NUMPY)
     assert repr(table.rows) == repr(whole.rows)
 
 
 def test_one_position_that_does_not_fit_is_an_error(dump):
     small = Small(6, MemoryError)
     with pytest.raises(InputError, match=r"does not hold position 0 alone.*--backend numpy"):
-        evaluate_dump(dump, Reading(batch=4), EVALUATION, backend=small.backend, clock=Clock())
+        evaluate_dump(dump, Reading(batch=4), EVALUATION, backend=small.backend)
 
 
 def test_other_errors_are_not_taken_for_memory(dump):
     small = Small(0, RuntimeError)
     with pytest.raises(RuntimeError):
-        evaluate_dump(dump, Reading(batch=4), EVALUATION, backend=small.backend, clock=Clock())
+        evaluate_dump(dump, Reading(batch=4), EVALUATION, backend=small.backend)
     assert len(small.asked) == 1

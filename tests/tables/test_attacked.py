@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resispec_verify.backends import get_backend
 from resispec_verify.cli import main
 from resispec_verify.distributions import Pair
 from resispec_verify.evidence import operational_marginals
@@ -16,7 +15,9 @@ from resispec_verify.evidence.enumeration import Budget
 from resispec_verify.kernels.optimal.candidate_limits import without_replacement_limit
 from resispec_verify.oracle import limit_without_replacement, marginal
 from resispec_verify.rules import OptimalSiblings, Rule, make_rule
-from resispec_verify.tables.marginals import Clock, Evaluation, Row, evaluate
+from resispec_verify.tables.marginals import Evaluation, evaluate
+from resispec_verify.tables.reading import Clock, by_hand
+from resispec_verify.tables.row import Row
 from resispec_verify.tables.summary import summarize
 
 
@@ -24,8 +25,7 @@ def evaluated(rule: Rule, target: list[F], draft: list[F], n: int, budget: Budge
     p, q = (np.array([[float(mass) for mass in law]]) for law in (target, draft))
     rows: dict[tuple[str, str], Row] = {}
     evaluation = Evaluation((rule,), n, identity=False, budget=budget)
-    backend = get_backend("numpy")
-    evaluate(Pair(p, q), evaluation, rows, positions=[0], backend=backend, clock=Clock())
+    evaluate(by_hand(Pair(p, q)), evaluation, rows, clock=Clock())
     (row,) = rows.values()
     return row
 

@@ -17,6 +17,7 @@ from resispec_verify.oracle import PROPOSALS
 from resispec_verify.rules import RULES, Iid, make_rule
 from resispec_verify.tables.distinct import check_support, check_vocabulary
 from resispec_verify.tables.limits import add_limits
+from resispec_verify.tables.reading import PairBatch, by_hand
 
 FLAT = np.full((3, 4), 0.25)
 # One, three and two tokens.
@@ -25,7 +26,7 @@ DRAFT = np.array([[0.0, 0.0, 1.0, 0.0], [0.5, 0.25, 0.25, 0.0], [0.5, 0.0, 0.0, 
 
 def refusal(name, n, pair, positions=(7, 8, 9), source="d.pt"):
     with pytest.raises(InputError) as error:
-        check_support([make_rule(name)], n, pair, positions, source)
+        check_support([make_rule(name)], n, PairBatch(pair, np.asarray(positions), source=source))
     return str(error.value)
 
 
@@ -41,7 +42,7 @@ def test_refused_exactly_where_a_tuple_of_the_oracle_is_short(weights, n, name):
     short = any(len(tokens) < n for tokens in PROPOSALS[rule.proposal.name](law, n))
     row = np.array([[float(v) for v in law]])
     try:
-        check_support([rule], n, Pair(row, row), [0], "d.pt")
+        check_support([rule], n, by_hand(Pair(row, row)))
         refused = False
     except InputError:
         refused = True
@@ -58,9 +59,9 @@ def test_the_message_names_place_size_number_rule_and_remedy():
     message = refusal("sequoia", 3, Pair(FLAT[1:], DRAFT[1:]), (8, 9))
     assert "position 9" in message
     assert "only 2 tokens of the draft have" in message
-    by_hand = refusal("sequoia", 4, Pair(FLAT[1:2], DRAFT[1:2]), (0,), "")
-    assert by_hand.startswith("--draft: rule 'sequoia' draws 4 different candidates, but only 3 tokens")
-    assert by_hand.endswith("lower --candidates to 3, or give a draft with more")
+    hand = refusal("sequoia", 4, Pair(FLAT[1:2], DRAFT[1:2]), (0,), "")
+    assert hand.startswith("--draft: rule 'sequoia' draws 4 different candidates, but only 3 tokens")
+    assert hand.endswith("lower --candidates to 3, or give a draft with more")
 
 
 def test_ranked_tokens_of_probability_0_are_no_candidates():
@@ -82,7 +83,7 @@ def test_two_candidates_or_none():
 
 def test_it_is_the_true_proposal_that_counts():
     wide = Pair(FLAT, DRAFT, proposal=FLAT)
-    check_support([make_rule("sequoia")], 4, wide, [0, 1, 2], "d.pt")
+    check_support([make_rule("sequoia")], 4, by_hand(wide))
     narrow = Pair(FLAT, FLAT, proposal=DRAFT)
     assert "1 token of the proposal" in (message := refusal("sequoia", 2, narrow))
     assert "--proposal-temperature" in message
@@ -90,12 +91,12 @@ def test_it_is_the_true_proposal_that_counts():
 
 @pytest.mark.parametrize("name", [name for name, rule in RULES.items() if isinstance(rule.proposal, Iid)])
 def test_independent_draws_may_repeat(name):
-    check_support([make_rule(name)], 9, Pair(FLAT, DRAFT), [0, 1, 2], "d.pt")
+    check_support([make_rule(name)], 9, by_hand(Pair(FLAT, DRAFT)))
     check_vocabulary([make_rule(name)], 9, 4, "d.pt")
 
 
 def test_one_candidate_is_always_there():
-    check_support([make_rule("eagle"), make_rule("sequoia")], 1, Pair(FLAT, DRAFT), [0, 1, 2], "d.pt")
+    check_support([make_rule("eagle"), make_rule("sequoia")], 1, by_hand(Pair(FLAT, DRAFT)))
 
 
 def test_torch():
@@ -107,5 +108,5 @@ def test_limits_refuse_before_anything_is_appended():
     rows = {}
     rules = (make_rule("specinfer"), make_rule("sequoia"))
     with pytest.raises(InputError, match=re.escape("d.pt: position 7")):
-        add_limits(rows, rules, Pair(FLAT, DRAFT), 2, positions=np.array([7, 8, 9]), source="d.pt")
+        add_limits(rows, rules, PairBatch(Pair(FLAT, DRAFT), np.array([7, 8, 9]), source="d.pt"), 2)
     assert rows == {}

@@ -19,6 +19,7 @@ from resispec_verify.rules import RULES, OptimalSequential, ResiSpec, SpecHub, S
 from resispec_verify.tables import drift
 from resispec_verify.tables.drift import add_drift
 from resispec_verify.tables.drift_summary import DriftRow, drift_records
+from resispec_verify.tables.reading import by_hand
 
 EXAMPLE = "examples/smollm2-skip6-N8-fp16.pt"
 N, K = 3, 2
@@ -86,7 +87,7 @@ def enumerated(name, target, draft, n=N, k=K):
 def row_of(rule, target, draft, n=N, budget=ALL, top_k=K):
     rows = {}
     pair = Pair(np.atleast_2d(target), np.atleast_2d(draft))
-    add_drift(rows, [rule], pair, n, positions=range(len(pair.target)), top_k=top_k, budget=budget)
+    add_drift(rows, [rule], by_hand(pair), n, top_k=top_k, budget=budget)
     (row,) = rows.values()
     return row
 

@@ -18,7 +18,8 @@ from resispec_verify.kernels.optimal.candidate_limits import pairs_limit, withou
 from resispec_verify.kernels.optimal.sequential import levels, overlap
 from resispec_verify.oracle import limit_pairs, limit_without_replacement, marginal, sequential_limit
 from resispec_verify.rules import RULES, Iid, Rule, State, make_rule
-from resispec_verify.tables.limits import add_limits
+from resispec_verify.tables.limits import add_limits, summarize_limits
+from resispec_verify.tables.reading import by_hand
 
 EPS = np.finfo(np.float64).eps
 # The quadrature for three and more candidates is good to 1e-14 a value of f; the oracle is exact.
@@ -69,8 +70,8 @@ def test_no_exact_rule_is_flagged(pair, n):
         if RULES[name].least_candidates <= n
         and (isinstance(RULES[name].proposal, Iid) or tokens >= (RULES[name].most_candidates or n))
     )
-    add_limits(found, rules, Pair(*map(rows, pair)), n, positions=np.array([0]))
-    assert [row.rule.name for row in found.values() if row.above()] == []
+    add_limits(found, rules, by_hand(Pair(*map(rows, pair))), n)
+    assert [row.rule.name for row in found.values() if row.above_limit()] == []
 
 
 @dataclass
@@ -103,7 +104,7 @@ class Rejecting(Rule):
 def test_proposals_of_one_name_have_limits_of_their_own():
     found = {}
     rules = (Rejecting("a", 0.25), Rejecting("b", 0.75), Rejecting("c", 0.25))
-    add_limits(found, rules, Pair(*map(rows, [(0.5, 0.5)] * 2)), 2, positions=np.array([0]))
+    add_limits(found, rules, by_hand(Pair(*map(rows, [(0.5, 0.5)] * 2))), 2)
     assert [row.limit for row in found.values()] == [[0.25], [0.75], [0.25]]
 
 
@@ -112,9 +113,8 @@ def test_a_limit_is_computed_once_for_equal_proposals(monkeypatch):
     limit = Iid.limit
     monkeypatch.setattr(Iid, "limit", lambda *arguments: calls.append(1) or limit(*arguments))
     add_limits(
-        {}, (make_rule("specinfer"), make_rule("k-seq")), Pair(*map(rows, [(0.5, 0.5)] * 2)), 2,
-        positions=np.array([0]),
-    )  # fmt: skip
+        {}, (make_rule("specinfer"), make_rule("k-seq")), by_hand(Pair(*map(rows, [(0.5, 0.5)] * 2))), 2
+    )
     assert len(calls) == 1
 
 
@@ -123,10 +123,10 @@ def test_rounding_takes_no_acceptance_above_1():
     law = np.random.default_rng(0).dirichlet(np.ones(50), size=200).astype(np.float32)
     found = operational_marginals(make_rule("specinfer"), law, law, 2).acceptance
     assert found.astype(np.float64).sum(axis=-1).max() > 1.0
-    add_limits(table := {}, (make_rule("specinfer"),), Pair(law, law), 2, positions=np.arange(200))
+    add_limits(table := {}, (make_rule("specinfer"),), by_hand(Pair(law, law)), 2)
     (row,) = table.values()
-    assert max(row.accepted) == 1.0
-    assert row.above() == []
+    assert max(row.accepted_low) == 1.0
+    assert row.above_limit() == []
 
 
 def test_an_acceptance_that_was_not_expanded_is_a_lower_bound(capsys):
@@ -139,8 +139,8 @@ def test_an_acceptance_that_was_not_expanded_is_a_lower_bound(capsys):
     for gap in (0.1, 0.0):
         found = {}
         budget = Budget(gap=gap, until_decided=False)
-        add_limits(found, (make_rule("token-match"),), pair, 4, positions=np.array([0]), budget=budget)
-        results += [row.result() for row in found.values()]
+        add_limits(found, (make_rule("token-match"),), by_hand(pair), 4, budget=budget)
+        results += [summarize_limits(row) for row in found.values()]
     part, whole = results
     low, high = part["acceptance_mean_bounds"]
     assert low == part["acceptance_mean"] < right
@@ -240,5 +240,5 @@ def test_a_peaked_draft_gives_no_false_proof(target, draft, n):
     assert limit_without_replacement(*pair, n) == 1
     assert without_replacement_limit(*map(rows, pair), n)[0] == 1.0
     found = {}
-    add_limits(found, (make_rule("sequoia"),), Pair(*map(rows, pair)), n, positions=np.array([0]))
-    assert not next(iter(found.values())).above()
+    add_limits(found, (make_rule("sequoia"),), by_hand(Pair(*map(rows, pair))), n)
+    assert not next(iter(found.values())).above_limit()

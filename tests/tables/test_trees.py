@@ -12,7 +12,8 @@ from resispec_verify.errors import InputError
 from resispec_verify.kernels.optimal.inclusion import included_without_replacement
 from resispec_verify.oracle import PROPOSALS, block_law, limit_by_program, limit_without_replacement, marginal
 from resispec_verify.rules import RULES, make_rule
-from resispec_verify.tables.trees import add_trees, flat_acceptance, how_drawn
+from resispec_verify.tables.tree_sampling import how_drawn
+from resispec_verify.tables.trees import add_trees, flat_acceptance
 from resispec_verify.topology import Topology
 
 # Laws after the prefix, and after each token: a chain of three tokens, of memory one.
@@ -333,7 +334,7 @@ def test_what_does_not_fit_is_refused():
 
 def test_the_acceptance_of_flat_dumps():
     from resispec_verify.dumps.kinds.flat import flat_from_mapping
-    from resispec_verify.runs.over_dumps import Reading
+    from resispec_verify.tables.reading import Reading
 
     prefixes = [(), (0,), (1,), (2,)]
     with np.errstate(divide="ignore"):

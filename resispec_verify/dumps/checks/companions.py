@@ -6,7 +6,6 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import TypeGuard
 
 import numpy as np
 
@@ -29,27 +28,20 @@ __all__ = [
 MASKS = ("attention_mask", "mask", "loss_mask", "valid_mask", "response_mask", "completion_mask")
 """Masks by position: 1 where a row counts, 0 where it is padding."""
 LENGTHS = (
-    "lengths",
-    "length",
-    "lens",
-    "seq_lens",
-    "seq_lengths",
-    "sequence_lengths",
-    "num_tokens",
-    "n_tokens",
-)
+    "lengths", "length", "lens", "seq_lens", "seq_lengths", "sequence_lengths", "num_tokens", "n_tokens",
+)  # fmt: skip
 _SETTINGS = re.compile(
     r"(proposal_|draft_|target_)?(temperatures?|top_k|top_p|min_p|typical_p|sampling(_params)?|logits?_bias"
     r"|(repetition|presence|frequency)_penalty|generation_config|sampling_config)"
 )
-_STARTS = ("vocab_start", "vocab_start_index", "vocab_offset")
-_ENDS = ("vocab_end", "vocab_end_index")
 # Integers by position or token, which a row of one position may be as long as.
 _KNOWN = {
     "tokens", "context_tokens", "output_tokens", "next_tokens", "prefix", "prefix_len", "parent", "depth",
     "d2t", "t2d",
 }  # fmt: skip
 _IDS = re.compile(r"(^|_)(ids?|ind|idx|indexes|indices|index|tokens?)($|_)")
+
+_TOP_K = "these look like top-k values and their token ids, and such files are not read yet"
 
 Path = str | os.PathLike[str]
 
@@ -76,22 +68,16 @@ def check_companions(
         Token ids of the shape of logits (top-k values), temperatures and filters outside of ``meta``, masks
         or lengths that nothing says how to read, or a place in a vocabulary that the rows do not fill.
     """
-    others = [
-        (key, value)
-        for key, value in mapping.items()
-        if isinstance(key, str) and key not in logits and value is not None
-    ]
-    meta = mapping.get("meta")
-    within = [(key, value) for key, value in meta.items() if isinstance(key, str)] if _is_dict(meta) else []
-    for key, value in (*others, *within):
+    others = {key: value for key, value in _named(mapping).items() if key not in logits}
+    within = _named(meta_of(mapping))
+    for key, value in (*others.items(), *within.items()):
         for name, rows in logits.items():
             if _are_ids(key, value, rows, tree):
                 raise InputError(
-                    f"{path}: {key} has an integer for each value of {name} {list(rows.shape)}: these look "
-                    "like top-k values and their token ids, and such files are not read yet; save logits of "
-                    "the whole vocabulary [N, V]"
+                    f"{path}: {key} has an integer for each value of {name} {list(rows.shape)}: {_TOP_K}; "
+                    "save logits of the whole vocabulary [N, V]"
                 )
-    for key, value in others:
+    for key, value in others.items():
         if _SETTINGS.fullmatch(key) and not neutral(key, value):
             raise InputError(
                 f"{path}: {key} beside the logits is not read: it may be applied already, or not; state it "
@@ -102,19 +88,23 @@ def check_companions(
                 f"{path}: {key} is a mask that nothing says how to read; leave the rows out that it hides, "
                 f"or save it as {MASKS[1]}: by position, 1 where a row counts"
             )
-    leading = {rows.shape[:-1] for rows in logits.values()}
-    for key, value in within:
+    for key, value in within.items():
         if "mask" in key.lower() and _shape(value) and not _all_ones(value):
             raise InputError(
                 f"{path}: meta[{key!r}] is a mask, and is not read there; save it beside the logits as "
                 f"{MASKS[1]}: by position, 1 where a row counts"
             )
-    for one in leading:
-        _check_lengths(path, [*others, *within], one)
-        _check_labels(path, [*others, *within], one)
+    for leading in {rows.shape[:-1] for rows in logits.values()}:
+        _check_lengths(path, [*others.items(), *within.items()], leading)
+        _check_labels(path, [*others.items(), *within.items()], leading)
+    _check_place(path, mapping, logits, part)
+
+
+def _check_place(path: Path, mapping: Mapping, logits: Mapping[str, Rows], part: bool) -> None:
+    """Refuse rows that are a part of the vocabulary, where they are not known to be one."""
     place = vocabulary_part(mapping)
     width = max((rows.shape[-1] for rows in logits.values()), default=0)
-    if place is not None and not part and place != (0, width) and place != (0, None):
+    if place is not None and not part and place not in ((0, width), (0, None)):
         raise InputError(
             f"{path}: says that its rows are a part of the vocabulary, from token {place[0]} on; read it "
             "with the other parts, as a folder, or save whole rows"
@@ -142,9 +132,8 @@ def check_round_companions(path: Path, mapping: Mapping, drafted: list[int], wid
     InputError
         A mask that leaves something out, fewer tokens than are read, or token ids of top-k values.
     """
-    meta = mapping.get("meta")
-    for key, value in (*mapping.items(), *(meta.items() if _is_dict(meta) else ())):
-        if not isinstance(key, str) or value is None or key in ("rounds", "meta"):
+    for key, value in (*_named(mapping).items(), *_named(meta_of(mapping)).items()):
+        if key in ("rounds", "meta"):
             continue
         if "mask" in key.lower() and (_shape(value) or type(value) is bool) and not _all_ones(value):
             raise InputError(
@@ -167,13 +156,20 @@ def check_round_companions(path: Path, mapping: Mapping, drafted: list[int], wid
         )
         if ids and (_integers(value) or _distinct_whole(value)):
             raise InputError(
-                f"{path}: {key} {list(shape)} has an integer for each logit of a row: these look like top-k "
-                "values and their token ids, and such files are not read yet; save whole rows"
+                f"{path}: {key} {list(shape)} has an integer for each logit of a row: {_TOP_K}; save whole "
+                "rows"
             )
 
 
-def _is_dict(value: object) -> TypeGuard[Mapping]:
-    return isinstance(value, Mapping)
+def meta_of(mapping: Mapping) -> Mapping:
+    """What a file has as ``meta``; nothing where that is no dict."""
+    meta = mapping.get("meta")
+    return meta if isinstance(meta, Mapping) else {}
+
+
+def _named(mapping: Mapping) -> dict[str, object]:
+    """What a mapping has under names, without the Nones."""
+    return {key: value for key, value in mapping.items() if isinstance(key, str) and value is not None}
 
 
 def _all_ones(value: object) -> bool:
@@ -194,19 +190,17 @@ def _check_labels(path: Path, others: Iterable[tuple[str, object]], leading: tup
             )
 
 
+def _stated(mapping: Mapping, *names: str) -> int | None:
+    """The first whole number under one of several names, beside the logits or in meta."""
+    places = (mapping, meta_of(mapping))
+    found = (whole_number(place[name]) for place in places for name in names if name in place)
+    return next((value for value in found if value is not None), None)
+
+
 def vocabulary_part(mapping: Mapping) -> tuple[int, int | None] | None:
     """Return the first token of a part of a vocabulary and the one after its last, if the file says so."""
-    found = []
-    for names in (_STARTS, _ENDS):
-        meta = mapping.get("meta")
-        places = (mapping, meta if isinstance(meta, Mapping) else {})
-        stated = [whole_number(place[name]) for place in places for name in names if name in place]
-        found.append(next((value for value in stated if value is not None), None))
-    return None if found[0] is None else (found[0], found[1])
-
-
-_RANKS = ("tp_rank", "tensor_parallel_rank", "tensor_model_parallel_rank")
-_SIZES = ("tp_size", "tensor_parallel_size", "tensor_model_parallel_size", "tp_world_size")
+    start = _stated(mapping, "vocab_start", "vocab_start_index", "vocab_offset")
+    return None if start is None else (start, _stated(mapping, "vocab_end", "vocab_end_index"))
 
 
 def tensor_part(mapping: Mapping) -> tuple[int | None, int | None]:
@@ -214,15 +208,9 @@ def tensor_part(mapping: Mapping) -> tuple[int | None, int | None]:
 
     A rank and a world size that do not say of what count as well: they may be.
     """
-    meta = mapping.get("meta")
-    places = (mapping, meta if isinstance(meta, Mapping) else {})
-
-    def stated(names: Iterable[str]) -> int | None:
-        found = (whole_number(place[name]) for place in places for name in names if name in place)
-        return next((value for value in found if value is not None), None)
-
-    rank, size = stated(_RANKS), stated(_SIZES)
-    general = stated(("rank",)), stated(("world_size",))
+    rank = _stated(mapping, "tp_rank", "tensor_parallel_rank", "tensor_model_parallel_rank")
+    size = _stated(mapping, "tp_size", "tensor_parallel_size", "tensor_model_parallel_size", "tp_world_size")
+    general = _stated(mapping, "rank"), _stated(mapping, "world_size")
     return general if rank is None and size is None and None not in general else (rank, size)
 
 

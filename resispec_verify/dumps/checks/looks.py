@@ -90,15 +90,12 @@ def probabilities(rows: Rows) -> bool:
     Rows of equal values are padding, perhaps, and do not count. False where there is one token, or no row
     that counts.
     """
-    said = False
 
-    def like(batch: np.ndarray) -> np.ndarray:
-        nonlocal said
+    def like(batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         good = like_probabilities(batch, rows.dtype)
-        said = said or bool(good.any())
-        return good | all_equal(batch)
+        return good, good
 
-    return rows.shape[-1] > 1 and _every(rows, like) and said
+    return _all_say(rows, like)
 
 
 def log_probabilities(rows: Rows) -> bool:
@@ -107,17 +104,29 @@ def log_probabilities(rows: Rows) -> bool:
     A row of one token (0, and -inf elsewhere) says nothing: no temperature changes it. Nor does one of equal
     values, which may be padding, or a dump of nothing else.
     """
-    said = False
 
-    def like(batch: np.ndarray) -> np.ndarray:
-        nonlocal said
+    def like(batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         norm, tolerance, lone = norms(batch, rows.dtype)
         good = np.abs(norm) <= tolerance
-        said = said or bool((good & ~lone).any())
+        return good, good & ~lone
+
+    return _all_say(plain_rows(rows), like)
+
+
+def _all_say(rows: Rows, like: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]) -> bool:
+    """Whether all rows but those of equal values are alike, and one at least says so.
+
+    `like` returns which rows ``(n, V)`` are, and which of them say it.
+    """
+    said = False
+
+    def passes(batch: np.ndarray) -> np.ndarray:
+        nonlocal said
+        good, telling = like(batch)
+        said = said or bool(telling.any())
         return good | all_equal(batch)
 
-    plain = plain_rows(rows)
-    return plain.shape[-1] > 1 and _every(plain, like) and said
+    return rows.shape[-1] > 1 and _every(rows, passes) and said
 
 
 def norms(batch: np.ndarray, stored: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

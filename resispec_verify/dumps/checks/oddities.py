@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import ml_dtypes
@@ -189,102 +190,80 @@ class RowScan:
         if not self._tally("unordered").count:
             self._tally("unordered").add(np.any(rows[:, :-1] < rows[:, 1:], axis=-1), start)
 
-    def _orders(self) -> list[Oddity]:
-        found = []
-        if self._tally("normalised").count and not self._tally("unnormalised").count:
-            text = "logsumexp 0: log-probabilities, which may have a temperature or filter already"
-            found.append(("log-probabilities", text))
-        if self._tally("constant").count < self.rows and not self._tally("unordered").count:
-            found.append(("sorted", "in descending order: top-k values?"))
-        found = found if self._width > 1 else []
-        return [Oddity(kind, self.key, self.rows, self._number(0), self._line(text, self.rows, 0))
-                for kind, text in found]  # fmt: skip
-
-    def _constants(self) -> list[Oddity]:
-        tally = self._tally("constant")
-        if not tally.count:
-            return []
-        return [self._say("constant", "constant", f"all entries are equal ({tally.span}): padding?")]
-
     def oddities(self) -> list[Oddity]:
         """What there is to say about the rows seen."""
-        if not self.rows:
-            return []
-        found: list[Oddity] = self._constants()
-        one_hot = self._tally("one-hot").count == self.rows
-        if one_hot:
-            text = "one entry stands out and all others are equal: tokens, not logits?"
-            found.append(self._say("one-hot", "one-hot", text))
-        else:
-            found += self._filters() + self._floors() + self._orders()
-            if self._width > 1 and self._tally("probable").count and not self._tally("logits").count:
-                text = "values in [0, 1] that sum to 1: probabilities in a field for logits?"
-                line = self._line(text, self.rows, 0)
-                found.append(Oddity("probabilities", self.key, self.rows, self._number(0), line))
-            found += self._near_ties()
-        return found + self._paddings()
+        return [
+            Oddity(
+                kind, self.key, rows.count, self._number(rows.first), self._line(text, rows.count, rows.first)
+            )
+            for kind, rows, text in (self._said() if self.rows else ())
+        ]
 
-    def _filters(self) -> list[Oddity]:
+    def _said(self) -> Iterator[tuple[str, _Tally, str]]:
+        """Kind, rows and text of each oddity."""
+        constant, one_hot = self._tally("constant"), self._tally("one-hot")
+        if constant.count:
+            yield "constant", constant, f"all entries are equal ({constant.span}): padding?"
+        if one_hot.count == self.rows:
+            yield "one-hot", one_hot, "one entry stands out and all others are equal: tokens, not logits?"
+        else:
+            yield from self._filters()
+            yield from self._values()
+        yield from self._paddings()
+
+    def _filters(self) -> Iterator[tuple[str, _Tally, str]]:
         tally, width = self._tally("filtered"), self._width
-        found = []
         if tally.count:
             whole = tally.count == self.rows
             if whole and self._same_mask and self.rows > 1:
                 masked = width - int(tally.low)
-                text = f"the same {masked} of {width} tokens are -inf in every row: masked tokens"
-                found.append(self._say("masked", "filtered", text))
-            elif whole and tally.low == tally.high:
-                k = tally.span
-                text = f"exactly {k} of {width} entries are finite: already filtered (top-k {k}?)"
-                found.append(self._say("filtered", "filtered", text))
+                yield (
+                    "masked",
+                    tally,
+                    f"the same {masked} of {width} tokens are -inf in every row: masked tokens",
+                )
             else:
-                text = f"only {tally.span} of {width} entries are finite: already filtered (top-p or min-p?)"
-                found.append(self._say("filtered", "filtered", text))
+                exactly = whole and tally.low == tally.high
+                how = f"exactly {tally.span}" if exactly else f"only {tally.span}"
+                why = f"top-k {tally.span}?" if exactly else "top-p or min-p?"
+                yield "filtered", tally, f"{how} of {width} entries are finite: already filtered ({why})"
         tally = self._tally("grows")
         if tally.count:
-            text = f"more finite entries than the row before (first {tally.low:g}, then {tally.high:g})"
-            found.append(self._say("support-grows", "grows", text))
-        return found
+            before = f"first {tally.low:g}, then {tally.high:g}"
+            yield "support-grows", tally, f"more finite entries than the row before ({before})"
 
-    def _floors(self) -> list[Oddity]:
-        tally = self._tally("floor")
-        if not tally.count:
-            return []
-        repeated = self._tally("floored").span
-        text = (
-            f"the smallest value ({tally.span}) is repeated over more than 1 % of the row ({repeated} "
-            "times of "
-            f"{self._width}): a floor"
-        )
-        return [self._say("floor", "floor", text)]
+    def _values(self) -> Iterator[tuple[str, _Tally, str]]:
+        every = _Tally(self.rows, 0)
+        floor, tie = self._tally("floor"), self._tally("near-tie")
+        if floor.count:
+            repeated = f"{self._tally('floored').span} times of {self._width}"
+            text = f"({floor.span}) is repeated over more than 1 % of the row ({repeated}): a floor"
+            yield "floor", floor, f"the smallest value {text}"
+        if self._width > 1:
+            if self._tally("normalised").count and not self._tally("unnormalised").count:
+                text = "logsumexp 0: log-probabilities, which may have a temperature or filter already"
+                yield "log-probabilities", every, text
+            if self._tally("constant").count < self.rows and not self._tally("unordered").count:
+                yield "sorted", every, "in descending order: top-k values?"
+            if self._tally("probable").count and not self._tally("logits").count:
+                text = "values in [0, 1] that sum to 1: probabilities in a field for logits?"
+                yield "probabilities", every, text
+        if tie.count:
+            equal = self._tally("tie").count
+            text = f"the top two are within one unit in the last place of {self.dtype.name} ({equal} equal)"
+            yield "near-tie", tie, text
 
-    def _near_ties(self) -> list[Oddity]:
-        tally = self._tally("near-tie")
-        if not tally.count:
-            return []
-        equal = self._tally("tie").count
-        text = f"the top two are within one unit in the last place of {self.dtype.name} ({equal} equal)"
-        return [self._say("near-tie", "near-tie", text)]
-
-    def _paddings(self) -> list[Oddity]:
-        if self._tally("padding").count:
+    def _paddings(self) -> Iterator[tuple[str, _Tally, str]]:
+        beyond, tail = self._tally("padding"), self._tail or 0
+        if beyond.count:
             text = f"the largest entry is beyond the {self.declared} tokens of the vocabulary: padding wins"
-            return [self._say("padding-wins", "padding", text)]
-        tail = self._tail or 0
-        if not 2 <= tail < self._width:
-            return []
-        wins = np.concatenate(self._from_end) <= tail
-        if not wins.any():
-            return []
-        first = int(np.argmax(wins))
-        text = f"the largest entry is among the last {tail}, which are all equal in every row: padding wins"
-        count = int(wins.sum())
-        return [Oddity("padding-wins", self.key, count, self._number(first), self._line(text, count, first))]
-
-    def _say(self, kind: str, name: str, text: str) -> Oddity:
-        tally = self._tally(name)
-        line = self._line(text, tally.count, tally.first)
-        return Oddity(kind, self.key, tally.count, self._number(tally.first), line)
+            yield "padding-wins", beyond, text
+        elif 2 <= tail < self._width:
+            wins = np.concatenate(self._from_end) <= tail
+            if wins.any():
+                text = f"among the last {tail}, which are all equal in every row: padding wins"
+                tally = _Tally(int(wins.sum()), int(np.argmax(wins)))
+                yield "padding-wins", tally, f"the largest entry is {text}"
 
     def _number(self, row: int) -> int:
         return int(np.concatenate(self._numbers)[row]) if self._numbers else row
@@ -365,7 +344,6 @@ class ShiftScan:
             return []
         text = (
             f"{self.key}: rows look shifted against tokens: row i should predict tokens[i+1] (mean "
-            "log-probability "
-            f"{after:.2f}), but tokens[i] is far likelier ({here:.2f})"
+            f"log-probability {after:.2f}), but tokens[i] is far likelier ({here:.2f})"
         )
         return [Oddity("shifted", self.key, self._count, 0, text)]

@@ -4,67 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from resispec_verify.dumps.checks.companions import whole_number
 from resispec_verify.dumps.checks.looks import FALSE_ALARM, in_order, plain_rows
-from resispec_verify.dumps.formats.llamacpp import LlamaRows
 from resispec_verify.dumps.formats.mapped import repeats
-from resispec_verify.dumps.kinds.flat import FlatDump
-from resispec_verify.dumps.kinds.rounds import RoundsDump
-from resispec_verify.dumps.kinds.target import TargetDump
-from resispec_verify.dumps.kinds.tree import TreeDump
 from resispec_verify.dumps.rows import Picked, Rows, Stacked
 from resispec_verify.errors import InputError
 
-__all__ = ["check_flat", "check_rounds", "check_target", "check_tree", "stated_vocabulary"]
-
-
-def check_flat(dump: FlatDump) -> FlatDump:
-    """Return the dump, unless its rows are not over a vocabulary.
-
-    Raises
-    ------
-    InputError
-        Rows narrower than the vocabulary that ``meta["vocab_size"]`` states, or that hold no entry for most
-        of the tokens that followed; axes the wrong way round; all rows in the order of their values.
-    """
-    roles = zip(dump.keys, (dump.target, dump.draft, dump.proposal), strict=True)
-    _check(dump.path, {key: rows for key, rows in roles if rows is not None}, dump.meta)
-    _check_tokens(dump.path, dump.keys[0], dump.target, dump.tokens)
-    stated, width = stated_vocabulary(dump.meta), dump.target.shape[-1]
-    if stated is None or stated >= width:
-        return dump
-    wider = f"rows have {width} entries and meta states a vocabulary of {stated}: the others count as tokens"
-    return replace(dump, notes=(*dump.notes, wider))
-
-
-def check_target(dump: TargetDump) -> TargetDump:
-    """Return the dump, unless its rows are not over a vocabulary; see `check_flat`."""
-    if not isinstance(dump.target, LlamaRows):  # its header has the size of the vocabulary
-        _check(dump.path, {dump.key: dump.target}, dump.meta)
-        _check_tokens(dump.path, dump.key, dump.target, dump.tokens)
-    return dump
-
-
-def check_rounds(dump: RoundsDump) -> RoundsDump:
-    """Return the dump, unless the rows of its rounds are not over a vocabulary; see `check_flat`."""
-    parts: dict[str, list[Rows]] = {
-        "target_logits": [one.target for one in dump.rounds],
-        "draft_logits": [one.draft for one in dump.rounds],
-        "proposal_logits": [one.proposal for one in dump.rounds if one.proposal is not None],
-    }
-    _check(dump.path, {key: _joined(key, rows) for key, rows in parts.items() if _any(rows)}, dump.meta)
-    return dump
-
-
-def check_tree(dump: TreeDump) -> TreeDump:
-    """Return the dump, unless its rows are not over a vocabulary; see `check_flat`."""
-    _check(dump.path, {"target_logits": dump.target, "draft_logits": dump.draft}, dump.meta)
-    return dump
+__all__ = ["check_rows", "check_tokens", "one_after_another", "stated_vocabulary"]
 
 
 def stated_vocabulary(meta: Any) -> int | None:
@@ -84,63 +34,81 @@ def stated_vocabularies(meta: Any) -> tuple[int | None, int | None]:
     return found[0] or None, found[1] or None
 
 
-def _any(rows: Iterable[Rows]) -> bool:
-    return any(one.shape[0] for one in rows)
-
-
-def _joined(key: str, rows: list[Rows]) -> Stacked:
-    """Rows of all rounds, one after the other; in most cases only the first is looked at."""
+def one_after_another(key: str, rows: Iterable[Rows]) -> dict[str, Rows]:
+    """Rows of all rounds as one, under their key, if there are any; mostly only the first is looked at."""
     plain = [plain_rows(one) for one in rows if one.shape[0]]
+    if not plain:
+        return {}
     counts = [one.shape[0] for one in plain]
     shape = (sum(counts), plain[0].shape[-1])
-    return Stacked(lambda i: plain[i], counts, shape, plain[0].dtype, lambda i, row: f"round {i}, row {row}")
+
+    def name(i: int, row: int) -> str:
+        return f"round {i}, row {row}"
+
+    return {key: Stacked(lambda i: plain[i], counts, shape, plain[0].dtype, name)}
 
 
-def _check(path: str, held: Mapping[str, Rows], meta: Any) -> None:
+def check_rows(path: str, held: Mapping[str, Rows], meta: Any) -> None:
+    """Refuse rows that are not over a vocabulary.
+
+    Parameters
+    ----------
+    path : str
+        Named in errors.
+    held : mapping
+        Rows by their keys, the target's first.
+    meta : object
+        As stored.
+
+    Raises
+    ------
+    InputError
+        Rows narrower than the vocabulary that ``meta["vocab_size"]`` states; all rows in the order of their
+        values.
+    """
     stated = stated_vocabulary(meta)
     widest = max(rows.shape[-1] for rows in held.values())
     if stated is not None and stated > widest:
         key, rows = next(iter(held.items()))
-        turned = stated in rows.shape[:-1]
-        raise InputError(
-            f"{path}: meta['vocab_size'] is {stated}, but {key} is {list(rows.shape)}: "
-            + (
-                "its axes are the wrong way round; save [N, V]"
-                if turned
-                else "a part of the vocabulary (top-k values, or a shard), which is not read; save whole rows"
-            )
-        )
+        why = "a part of the vocabulary (top-k values, or a shard), which is not read; save whole rows"
+        if stated in rows.shape[:-1]:
+            why = "its axes are the wrong way round; save [N, V]"
+        raise InputError(f"{path}: meta['vocab_size'] is {stated}, but {key} is {list(rows.shape)}: {why}")
     seen: tuple[set[bytes], set[bytes]] = set(), set()
     apart = ""
     chances: dict[str, float] = {}
     for i, (key, rows) in enumerate(held.items()):
         plain = plain_rows(rows)
-        if stated_vocabularies(meta)[min(i, 1)] == plain.shape[-1] or (
-            isinstance(plain, np.ndarray) and repeats(plain)
-        ):
+        whole = stated_vocabularies(meta)[min(i, 1)] == plain.shape[-1]
+        if whole or (isinstance(plain, np.ndarray) and repeats(plain)):
             continue
         chance = in_order(plain, seen[0])
         if chance is None:  # the value of the token that was drawn, then the k best: vLLM's log-probabilities
             rest = in_order(plain, seen[1], first=1)
             chance, apart = (None, apart) if rest is None else (min(2 * rest, 1.0), ", the first apart")
-        if chance is not None:
-            chances[key] = chance
-        if chance is not None and math.prod(chances.values()) < FALSE_ALARM:
+        if chance is None:
+            continue
+        chances[key] = chance
+        if math.prod(chances.values()) < FALSE_ALARM:
             widths = {plain_rows(one).shape[-1] for one in held.values()}
             role = "" if len(widths) == 1 else ("target_", "draft_")[min(i, 1)]
             raise InputError(
                 f"{path}: every row of {' and of '.join(chances)} is in the order of its values{apart}: "
                 "these look like top-k values without their token ids, and such files are not read yet; save "
                 f"logits of the whole vocabulary [N, V], or state meta['{role}vocab_size'] = "
-                f"{plain.shape[-1]} if "
-                "they are"
+                f"{plain.shape[-1]} if they are"
             )
 
 
-def _check_tokens(path: str, key: str, rows: Rows, tokens: Any) -> None:
+def check_tokens(path: str, key: str, rows: Rows, tokens: Any) -> None:
     """Hold rows against the tokens that followed them: row i predicts ``tokens[i + 1]``.
 
     Where most of them are outside of the rows, it is the rows that are something else.
+
+    Raises
+    ------
+    InputError
+        Axes the wrong way round, or no entry for most of the tokens that followed.
     """
     if isinstance(tokens, (list, tuple)) and tokens and all(type(token) is int for token in tokens):
         tokens = np.asarray(tokens, object) if max(map(abs, tokens)) >= 2**62 else np.asarray(tokens)

@@ -107,9 +107,8 @@ def _check_storages(path: Path, stream: mmap.mmap, storages: dict[str, Storage],
         storage = storages[key]
         if at + COUNT.size + storage.nbytes > size:
             raise InputError(
-                f"{path}: truncated: storage {show(key)} says {storage.nbytes} bytes from byte {at} on, "
-                "but the "
-                f"file has only {size} bytes; copy or record it again"
+                f"{path}: truncated: storage {show(key)} says {storage.nbytes} bytes from byte {at} on, but "
+                f"the file has only {size} bytes; copy or record it again"
             )
         if COUNT.unpack_from(stream, at)[0] * storage.dtype.itemsize != storage.nbytes:
             raise InputError(f"{path}: damaged: storage {show(key)} has two lengths; record it again")

@@ -122,8 +122,7 @@ def _sizes(path: Path, head: bytes) -> tuple[int, int, int]:
     if contexts < 3 or vocab < 1 or chunks < 1 or sys.byteorder != "little":
         raise InputError(
             f"{path}: damaged, or of another byte order: n_ctx {contexts}, n_vocab {vocab}, n_chunk "
-            f"{chunks}; "
-            "record it again"
+            f"{chunks}; record it again"
         )
     return contexts, vocab, chunks
 

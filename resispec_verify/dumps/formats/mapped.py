@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import mmap
+from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["is_text", "release", "repeats", "view"]
+__all__ = ["c_strides", "is_text", "release", "repeats", "view"]
 
 LAST_CODE_POINT = 0x10FFFF
 PAGE = mmap.ALLOCATIONGRANULARITY
@@ -55,6 +56,11 @@ def view(
         raise ValueError(f"shape {list(shape)} needs {needed} bytes but its storage has {end - start}")
     steps = tuple(stride * dtype.itemsize for stride in strides)
     return np.ndarray(shape, dtype, buffer, start + first * dtype.itemsize, steps)
+
+
+def c_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides, in elements, of an array whose last axis varies fastest."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def repeats(array: np.ndarray) -> bool:

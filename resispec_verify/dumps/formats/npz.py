@@ -6,6 +6,7 @@ import math
 import os
 import re
 import zlib
+from mmap import mmap
 from typing import Any
 
 import ml_dtypes
@@ -13,7 +14,7 @@ import numpy as np
 
 from resispec_verify.dumps.formats.archive import ZipRecords
 from resispec_verify.dumps.formats.jsons import parse_json
-from resispec_verify.dumps.formats.mapped import is_text, view
+from resispec_verify.dumps.formats.mapped import c_strides, is_text, view
 from resispec_verify.dumps.opening import listing, show
 from resispec_verify.dumps.rows import LazyRows, Rows
 from resispec_verify.errors import InputError
@@ -104,10 +105,7 @@ def _mapped(records: NpzRecords, record: str, name: str) -> np.ndarray:
             f"{records.path}: array {name} is {dtype.name} {list(shape)}, {needed} bytes, but has "
             f"{end - start - offset}; {BROKEN}"
         )
-    try:
-        return view(records.buffer, dtype, shape, _strides(shape, fortran), start + offset, 0, end)
-    except (ValueError, OverflowError) as error:
-        raise InputError(f"{records.path}: array {name} is damaged ({show(str(error))}); {BROKEN}") from None
+    return _array(f"{records.path}: array {name}", records.buffer, dtype, shape, fortran, start + offset)
 
 
 def _compressed(records: NpzRecords, record: str, name: str, left: int) -> Rows:
@@ -121,8 +119,7 @@ def _compressed(records: NpzRecords, record: str, name: str, left: int) -> Rows:
     if needed + offset != stated or stated > MOST_RATIO * (end - start) + PIECE:
         raise InputError(
             f"{records.path}: array {name} is {dtype.name} {list(shape)}, {needed} bytes, but its record "
-            "says "
-            f"{stated} of {end - start} compressed; {BROKEN}"
+            f"says {stated} of {end - start} compressed; {BROKEN}"
         )
     streams = len(shape) > 1 and not fortran and needed >= LARGE and dtype.kind in "fV"
     at_once = math.prod(shape[-1:]) * dtype.itemsize if streams else needed
@@ -139,10 +136,18 @@ def _compressed(records: NpzRecords, record: str, name: str, left: int) -> Rows:
     stream.finish()
     if zlib.crc32(data, zlib.crc32(head[:offset])) != records.records[record].CRC:
         raise InputError(f"{records.path}: array {name} has a wrong checksum; {BROKEN}")
+    return _array(f"{records.path}: array {name}", data, dtype, shape, fortran, 0)
+
+
+def _array(
+    what: str, buffer: mmap | bytes, dtype: np.dtype, shape: tuple[int, ...], fortran: bool, start: int
+) -> np.ndarray:
+    """A view of the buffer, which is known to be long enough."""
+    strides = c_strides(shape[::-1])[::-1] if fortran else c_strides(shape)
     try:
-        return view(data, dtype, shape, _strides(shape, fortran), 0, 0, len(data))
+        return view(buffer, dtype, shape, strides, start, 0, len(buffer))
     except (ValueError, OverflowError) as error:
-        raise InputError(f"{records.path}: array {name} is damaged ({show(str(error))}); {BROKEN}") from None
+        raise InputError(f"{what} is damaged ({show(str(error))}); {BROKEN}") from None
 
 
 class _Inflated:
@@ -255,17 +260,10 @@ def _dtype(records: NpzRecords, what: str, descr: re.Match) -> np.dtype:
     if "O" in code:
         raise InputError(
             f"{what} holds Python objects, which can run code when they are loaded; nothing was executed; "
-            "save "
-            "plain numbers (a ragged list: one array each)"
+            "save plain numbers (a ragged list: one array each)"
         )
     if descr[3] or not _TYPE.fullmatch(code):
         raise InputError(
             f"{what} has type {show(code or 'with fields')}, which is not read; save plain numbers"
         )
     return np.dtype(code)
-
-
-def _strides(shape: tuple[int, ...], fortran: bool) -> tuple[int, ...]:
-    if fortran:
-        return tuple(math.prod(shape[:axis]) for axis in range(len(shape)))
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))

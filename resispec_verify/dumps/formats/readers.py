@@ -1,4 +1,7 @@
-"""Which format a file has, and the dict it holds. A new format is one file and one line in `READERS`."""
+"""Which format a file has, and the dict it holds.
+
+A new format is one file, and one line in `READERS` (by suffix) or `RECOGNISED` (by how the file begins).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from resispec_verify.dumps.kinds.rounds import unstacked
 from resispec_verify.dumps.opening import check_file, show
 from resispec_verify.errors import InputError
 
-__all__ = ["READERS", "load_mapping"]
+__all__ = ["READERS", "RECOGNISED", "load_mapping"]
 
 READERS: dict[str, Callable[[Path], object]] = {
     ".pt": read_pt,
@@ -24,6 +27,9 @@ READERS: dict[str, Callable[[Path], object]] = {
     ".safetensors": read_safetensors,
     ".npz": read_npz,
 }
+"""By suffix."""
+RECOGNISED = ((is_llamacpp, read_llamacpp),)
+"""Formats of any suffix: what tells their files, and what reads them."""
 
 
 def load_mapping(path: str | os.PathLike[str]) -> dict:
@@ -43,8 +49,7 @@ def load_mapping(path: str | os.PathLike[str]) -> dict:
     """
     path = check_file(path)
     read = READERS.get(path.suffix.lower())
-    if read is None and is_llamacpp(path):
-        read = read_llamacpp
+    read = read or next((reader for matches, reader in RECOGNISED if matches(path)), None)
     if read is None:
         suffix = f"suffix {show(path.suffix)}" if path.suffix else "a name without suffix"
         raise InputError(

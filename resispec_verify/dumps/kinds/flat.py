@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from resispec_verify.dumps.checks.companions import check_companions, kept_rows
+from resispec_verify.dumps.checks.companions import check_companions
 from resispec_verify.dumps.checks.looks import probabilities
+from resispec_verify.dumps.checks.whole import stated_vocabulary
 from resispec_verify.dumps.formats.mapped import repeats
 from resispec_verify.dumps.kinds.keys import (
     DRAFT_KEYS,
@@ -25,20 +26,16 @@ from resispec_verify.dumps.kinds.keys import (
     find_key,
     kind,
 )
-from resispec_verify.dumps.kinds.labels import candidate_lists, datasets, samplings
-from resispec_verify.dumps.parts.reduced import MAP_KEY, has_map, scattered
-from resispec_verify.dumps.rows import FLOATS, Picked, Rows, Stacked, checked_rows
+from resispec_verify.dumps.kinds.labels import candidate_lists, datasets
+from resispec_verify.dumps.kinds.positions import PositionsDump
+from resispec_verify.dumps.parts.reduced import differing_widths, placed
+from resispec_verify.dumps.rows import Rows, Stacked, dtype_names
 from resispec_verify.errors import InputError
 
-__all__ = [
-    "FLOATS",
-    "Batch",
-    "FlatDump",
-    "check_once",
-    "described",
-    "flat_from_mapping",
-    "looks_like_probabilities",
-]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Batch", "FlatDump", "flat_from_mapping", "looks_like_probabilities"]
 
 
 class Batch(NamedTuple):
@@ -54,7 +51,7 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FlatDump:
+class FlatDump(PositionsDump):
     """A flat dump, opened but not read: only `batch` touches logits, and only those of its rows.
 
     Attributes
@@ -84,44 +81,35 @@ class FlatDump:
         Positions of the file that a mask leaves out; they are in no array here.
     """
 
-    path: str
-    target: Rows
     draft: Rows
     proposal: Rows | None = None
-    tokens: Any = None
+    _: KW_ONLY
     candidates: np.ndarray | None = None
     dataset: str | tuple[str, ...] | None = None
-    sampling: Mapping[str, Any] | tuple[Mapping[str, Any], ...] | None = None
-    meta: Any = None
     pad: tuple[int, int] | None = None
     keys: tuple[str, str, str] = (TARGET_KEYS[0], DRAFT_KEYS[0], PROPOSAL_KEY)
-    notes: tuple[str, ...] = ()
-    left_out: int = 0
-
-    def __repr__(self) -> str:
-        return (
-            f"FlatDump({self.path!r}, positions={self.positions}, vocab={self.vocab}, dtype={self.dtype!r})"
-        )
-
-    @property
-    def positions(self) -> int:
-        """Number of positions: the product of the leading axes, 1 for a single row."""
-        return math.prod(self.target.shape[:-1])
-
-    @property
-    def vocab(self) -> int:
-        """Width of a row of `batch`: the wider of the two if they are padded."""
-        return max(array.shape[-1] for array in self._arrays())
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the target logits as stored."""
-        return self.target.shape
 
     @property
     def dtype(self) -> str:
         """Stored type, such as ``float16``, or ``float16/float32`` if target and draft differ."""
-        return "/".join(dict.fromkeys((self.target.dtype.name, self.draft.dtype.name)))
+        return dtype_names(self.target, self.draft)
+
+    @property
+    def held(self) -> dict[str, Rows]:
+        """The rows that are there, by their keys in the file; the target's come first."""
+        rows = zip(self.keys, (self.target, self.draft, self.proposal), strict=True)
+        return {key: array for key, array in rows if array is not None}
+
+    def checked(self) -> Self:
+        """As in `PositionsDump`; a narrower vocabulary than the rows is noted."""
+        super().checked()
+        stated, width = stated_vocabulary(self.meta), self.target.shape[-1]
+        if stated is None or stated >= width:
+            return self
+        wider = (
+            f"rows have {width} entries and meta states a vocabulary of {stated}: the others count as tokens"
+        )
+        return replace(self, notes=(*self.notes, wider))
 
     def batch(self, start: int, stop: int) -> Batch:
         """Return the logits of positions ``start`` to ``stop - 1``, checked.
@@ -138,25 +126,14 @@ class FlatDump:
         IndexError
             If no position is asked for.
         """
-        stop = min(stop, self.positions)
-        if not 0 <= start < stop:
-            raise IndexError(f"positions {start} to {stop} of {self.positions}")
-        target = self._checked(self.target, self.keys[0], start, stop)
-        draft = self._checked(self.draft, self.keys[1], start, stop)
-        if self.proposal is None:
-            return Batch(target, draft, None)
-        return Batch(target, draft, self._checked(self.proposal, self.keys[2], start, stop))
+        target, draft, *proposal = self._read(start, stop)
+        return Batch(target, draft, proposal[0] if proposal else None)
 
-    def _arrays(self) -> list[Rows]:
-        return [array for array in (self.target, self.draft, self.proposal) if array is not None]
-
-    def _checked(self, array: Rows, key: str, start: int, stop: int) -> np.ndarray:
-        rows = checked_rows(self.path, key, array, start, stop)
-        if rows.shape[-1] == self.vocab:
-            return rows
-        padded = np.full((len(rows), self.vocab), -np.inf, rows.dtype)
-        padded[:, : rows.shape[-1]] = rows
-        return padded
+    def _labels(self, mapping: Mapping, leading: tuple[int, ...]) -> dict[str, Any]:
+        return {
+            "candidates": candidate_lists(self.path, mapping.get("candidates"), leading, self.vocab),
+            "dataset": datasets(self.path, mapping.get("dataset"), self.positions),
+        }
 
 
 def flat_from_mapping(
@@ -194,81 +171,14 @@ def flat_from_mapping(
     proposal = mapping.get(PROPOSAL_KEY)
     if proposal is not None:
         proposal = as_rows(path, PROPOSAL_KEY, proposal)
-    held = zip(keys, (target, draft, proposal), strict=True)
-    check_companions(path, mapping, {key: rows for key, rows in held if rows is not None}, part=part)
-    notes = [note for key, rows in zip(keys, (target, draft), strict=False) if (note := _steps(key, rows))]
-    if has_map(mapping):
-        width, vocab = draft.shape[-1], target.shape[-1]
-        if proposal is not None and proposal.shape[-1] == width:
-            proposal, _ = scattered(path, proposal, mapping, vocab)
-        draft, note = scattered(path, draft, mapping, vocab)
-        notes += [note] if note else []
-        notes.append(f"{MAP_KEY}: the {width} draft tokens are placed among {vocab}; the others have no mass")
-        pad_vocab = pad_vocab or draft.shape[-1] > vocab
-    _check_shapes(path, keys, (target, draft, proposal), pad_vocab)
+    stored = FlatDump(str(path), target, draft, proposal, keys=keys)
+    check_companions(path, mapping, stored.held, part=part)
+    draft, proposal, pad_vocab, notes = placed(path, mapping, target, draft, proposal, pad_vocab)
+    steps = [note for key in keys[:2] if (note := _steps(key, stored.held[key]))]
+    whole = replace(stored, draft=draft, proposal=proposal, notes=(*steps, *notes))
+    _check_shapes(whole, pad_vocab)
     widths = (target.shape[-1], draft.shape[-1])
-    pad = widths if widths[0] != widths[1] else None
-    return described(
-        path, FlatDump(str(path), target, draft, proposal, pad=pad, keys=keys, notes=tuple(notes)), mapping
-    )
-
-
-def described(path: str | os.PathLike[str], dump: FlatDump, mapping: Mapping) -> FlatDump:
-    """The dump with what lies beside its logits, or beside the parts that it was joined from.
-
-    Parameters
-    ----------
-    mapping : mapping
-        Of a file, or what a file of chunks or an index says of all parts.
-
-    Raises
-    ------
-    InputError
-        Labels that do not fit the positions, or that parts have already.
-    """
-    leading = dump.target.shape[:-1] or (1,)
-    meta = mapping.get("meta")
-    stated: dict[str, Any] = {
-        "tokens": mapping.get("tokens"),
-        "candidates": candidate_lists(path, mapping.get("candidates"), leading, dump.vocab),
-        "dataset": datasets(path, mapping.get("dataset"), dump.positions),
-        "sampling": samplings(path, meta, dump.positions),
-        "meta": meta,
-    }
-    stated = {name: value for name, value in stated.items() if value is not None}
-    check_once(path, dump, stated)
-    dump = replace(dump, **stated)
-    kept, said = kept_rows(path, mapping, leading)
-    return dump if kept is None else _masked(dump, kept, said)
-
-
-def check_once(path: str | os.PathLike[str], dump: Any, stated: Mapping[str, Any]) -> None:
-    """Refuse labels of a whole that its parts have already, unless they are the same."""
-    for name in ("candidates", "dataset", "sampling"):
-        before = getattr(dump, name, None)
-        if name in stated and before is not None and not np.array_equal(before, stated[name]):  # type: ignore
-            raise InputError(
-                f"{path}: states a {name} of all parts, and the parts state another; keep one of them"
-            )
-
-
-def _masked(dump: FlatDump, kept: np.ndarray, notes: tuple[str, ...]) -> FlatDump:
-    """The dump at some of its positions."""
-
-    def picked(value: Any) -> Any:
-        return tuple(value[i] for i in kept) if isinstance(value, tuple) else value
-
-    return replace(
-        dump,
-        target=Picked(dump.target, kept),
-        draft=Picked(dump.draft, kept),
-        proposal=None if dump.proposal is None else Picked(dump.proposal, kept),
-        candidates=None if dump.candidates is None else dump.candidates[kept],
-        dataset=picked(dump.dataset),
-        sampling=picked(dump.sampling),
-        notes=(*dump.notes, *notes),
-        left_out=dump.left_out + dump.positions - len(kept),
-    )
+    return replace(whole, pad=widths if widths[0] != widths[1] else None).described(mapping)
 
 
 def looks_like_probabilities(dump: FlatDump) -> bool:
@@ -305,23 +215,13 @@ def _steps(key: str, rows: Rows) -> str | None:
     )
 
 
-def _check_shapes(
-    path: str | os.PathLike[str],
-    keys: tuple[str, str, str],
-    arrays: tuple[Rows, Rows, Rows | None],
-    pad_vocab: bool,
-) -> None:
-    first, *others = ((key, array) for key, array in zip(keys, arrays, strict=True) if array is not None)
-    if all(isinstance(array, np.ndarray) and repeats(array) for _, array in (first, *others)):
-        raise InputError(f"{path}: {first[0]} and {others[0][0]} are expanded tensors; save .contiguous()")
-    for key, array in others:
-        shapes = f"{first[0]} is {list(first[1].shape)} but {key} is {list(array.shape)}"
-        if array.shape[:-1] != first[1].shape[:-1]:
-            raise InputError(f"{path}: {shapes}; both need the same positions")
-        if array.shape[-1] != first[1].shape[-1] and not pad_vocab:
-            raise InputError(
-                f"{path}: vocabulary widths {first[1].shape[-1]} and {array.shape[-1]} differ: {shapes}; if "
-                "the tokens beyond the narrower are padding, pass --pad-vocab (pad_vocab=True); a reduced "
-                "draft "
-                "vocabulary needs its map as d2t"
-            )
+def _check_shapes(dump: FlatDump, pad_vocab: bool) -> None:
+    (name, target), *others = dump.held.items()
+    if all(isinstance(rows, np.ndarray) and repeats(rows) for rows in dump.held.values()):
+        raise InputError(f"{dump.path}: {name} and {others[0][0]} are expanded tensors; save .contiguous()")
+    for key, rows in others:
+        shapes = f"{name} is {list(target.shape)} but {key} is {list(rows.shape)}"
+        if rows.shape[:-1] != target.shape[:-1]:
+            raise InputError(f"{dump.path}: {shapes}; both need the same positions")
+        if rows.shape[-1] != target.shape[-1] and not pad_vocab:
+            raise differing_widths(dump.path, target, rows, f": {shapes}")

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 
 from resispec_verify.dumps.checks.companions import check_companions, check_round_companions
+from resispec_verify.dumps.checks.whole import check_rows, one_after_another
 from resispec_verify.dumps.formats.mapped import repeats
 from resispec_verify.dumps.kinds.keys import PROPOSAL_KEY, ROUNDS_KEY, as_rows, kind, what
 from resispec_verify.dumps.kinds.labels import samplings
 from resispec_verify.dumps.kinds.values import integer, integers, uniforms
 from resispec_verify.dumps.opening import listing
-from resispec_verify.dumps.parts.reduced import has_map, scattered
-from resispec_verify.dumps.rows import Rows, checked_rows
+from resispec_verify.dumps.parts.reduced import differing_widths, placed
+from resispec_verify.dumps.rows import Rows, checked_rows, dtype_names, padded
 from resispec_verify.errors import InputError
 
 __all__ = ["Round", "RoundLogits", "RoundsDump", "rounds_from_mapping", "unstacked"]
@@ -131,9 +132,17 @@ class RoundsDump:
         if not count:
             return np.empty((0, self.vocab), np.float32)
         rows = checked_rows(f"{self.path}: round {index}", key, array, 0, count, unit="row")
-        wide = np.full((len(rows), self.vocab), -np.inf, rows.dtype)
-        wide[:, : rows.shape[-1]] = rows
-        return wide
+        return padded(rows, self.vocab)
+
+    def checked(self) -> RoundsDump:
+        """The dump itself, unless the rows of its rounds are not over a vocabulary; as for a `FlatDump`."""
+        target, draft = (one_after_another(key, rows) for key, rows in (
+            ("target_logits", [one.target for one in self.rounds]),
+            ("draft_logits", [one.draft for one in self.rounds]),
+        ))  # fmt: skip
+        proposals = [one.proposal for one in self.rounds if one.proposal is not None]
+        check_rows(self.path, {**target, **draft, **one_after_another(PROPOSAL_KEY, proposals)}, self.meta)
+        return self
 
 
 def unstacked(path: str | os.PathLike[str], mapping: dict) -> dict:
@@ -205,8 +214,7 @@ def rounds_from_mapping(
         output = integers(f"{path}: output_tokens", _joined(output), None, -1, known)
     first = rounds[0]
     meta = mapping.get("meta")
-    dtype = "/".join(dict.fromkeys((first.target.dtype.name, first.draft.dtype.name)))
-    stated = samplings(path, meta, len(rounds))
+    dtype, stated = dtype_names(first.target, first.draft), samplings(path, meta, len(rounds))
     return RoundsDump(str(path), tuple(rounds), width, dtype, context, output, stated, meta)
 
 
@@ -231,38 +239,8 @@ def _round(where: str, entry: object, whole: Mapping, pad_vocab: bool) -> Round:
     for key in NEEDED:
         if key not in entry:
             raise InputError(f"{where} has no {key} (keys: {listing(entry)}); save {', '.join(NEEDED)}")
-    target, draft, proposal = (
-        _logits(where, key, entry) for key in ("target_logits", "draft_logits", PROPOSAL_KEY)
-    )
-    assert target is not None  # only a proposal may be missing
-    assert draft is not None
-    gamma = draft.shape[0]
-    if target.shape[0] != gamma + 1:
-        raise InputError(
-            f"{where}: target_logits is {list(target.shape)} but draft_logits is {list(draft.shape)}; the "
-            "target "
-            "needs one row more than the draft"
-        )
-    if proposal is not None and proposal.shape != draft.shape:
-        raise InputError(
-            f"{where}: {PROPOSAL_KEY} is {list(proposal.shape)}, but must be {list(draft.shape)}"
-        )
-    held = {"target_logits": target, "draft_logits": draft, PROPOSAL_KEY: proposal}
-    check_companions(where, entry, {key: rows for key, rows in held.items() if rows is not None})
-    if has_map(whole):
-        vocab = target.shape[-1]
-        draft, _ = scattered(where, draft, whole, vocab)
-        proposal = None if proposal is None else scattered(where, proposal, whole, vocab)[0]
-        pad_vocab = pad_vocab or draft.shape[-1] > vocab
-    if draft.shape[-1] != target.shape[-1] and not pad_vocab:
-        raise InputError(
-            f"{where}: vocabulary widths {target.shape[-1]} and {draft.shape[-1]} differ; if the tokens "
-            "beyond "
-            "the narrower are padding, pass --pad-vocab (pad_vocab=True); a reduced draft vocabulary needs "
-            "its "
-            "map as d2t"
-        )
-    last = max(target.shape[-1], draft.shape[-1]) - 1
+    target, draft, proposal = _matrices(where, entry, whole, pad_vocab)
+    gamma, last = draft.shape[0], max(target.shape[-1], draft.shape[-1]) - 1
 
     def optional(key: str, read: Any, *limits: Any) -> Any:
         return None if entry.get(key) is None else read(f"{where}: {key}", entry[key], *limits)
@@ -291,6 +269,28 @@ def _round(where: str, entry: object, whole: Mapping, pad_vocab: bool) -> Round:
     )
 
 
+def _matrices(where: str, entry: dict, whole: Mapping, pad_vocab: bool) -> tuple[Rows, Rows, Rows | None]:
+    """Target ``[g + 1, V]``, draft and proposal ``[g, V]`` of a round."""
+    target, draft = (_matrix(where, key, entry[key]) for key in ("target_logits", "draft_logits"))
+    proposal = entry.get(PROPOSAL_KEY)
+    proposal = None if proposal is None else _matrix(where, PROPOSAL_KEY, proposal)
+    if target.shape[0] != draft.shape[0] + 1:
+        raise InputError(
+            f"{where}: target_logits is {list(target.shape)} but draft_logits is {list(draft.shape)}; the "
+            "target needs one row more than the draft"
+        )
+    if proposal is not None and proposal.shape != draft.shape:
+        raise InputError(
+            f"{where}: {PROPOSAL_KEY} is {list(proposal.shape)}, but must be {list(draft.shape)}"
+        )
+    held = {"target_logits": target, "draft_logits": draft}
+    check_companions(where, entry, held if proposal is None else held | {PROPOSAL_KEY: proposal})
+    draft, proposal, pad_vocab, _ = placed(where, whole, target, draft, proposal, pad_vocab)
+    if draft.shape[-1] != target.shape[-1] and not pad_vocab:
+        raise differing_widths(where, target, draft)
+    return target, draft, proposal
+
+
 def _prompt(where: str, value: object) -> int | str | None:
     """A number or a name, which formats of arrays hold as an array of one."""
     if isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "iuU":
@@ -317,10 +317,7 @@ def _padding(tokens: object, gamma: int) -> int:
     return gamma if not there.any() else int(np.argmax(there[::-1]))
 
 
-def _logits(where: str, key: str, entry: Mapping) -> Rows | None:
-    value = entry.get(key)
-    if value is None and key == PROPOSAL_KEY:
-        return None
+def _matrix(where: str, key: str, value: object) -> Rows:
     if isinstance(value, np.ndarray) and value.ndim == 2 and not value.shape[0] and value.shape[1]:
         return value  # a round in which nothing was drafted
     rows = as_rows(where, key, value)

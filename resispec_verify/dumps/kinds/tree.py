@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from resispec_verify.dumps.checks.companions import check_companions
+from resispec_verify.dumps.checks.whole import check_rows
 from resispec_verify.dumps.kinds.keys import DRAFT_KEYS, TARGET_KEYS, TREE_KEY, as_rows, find_key, kind
 from resispec_verify.dumps.kinds.labels import samplings
 from resispec_verify.dumps.kinds.values import integers
-from resispec_verify.dumps.parts.reduced import has_map, scattered
-from resispec_verify.dumps.rows import LazyRows, Rows, checked_rows
+from resispec_verify.dumps.parts.reduced import differing_widths, placed
+from resispec_verify.dumps.rows import LazyRows, Rows, checked_rows, dtype_names, padded
 from resispec_verify.errors import InputError
 
 __all__ = ["TreeDump", "TreeLogits", "tree_from_mapping"]
@@ -90,7 +91,7 @@ class TreeDump:
     @property
     def dtype(self) -> str:
         """Stored type of the logits."""
-        return "/".join(dict.fromkeys((self.target.dtype.name, self.draft.dtype.name)))
+        return dtype_names(self.target, self.draft)
 
     @cached_property
     def children(self) -> tuple[np.ndarray, ...]:
@@ -138,19 +139,18 @@ class TreeDump:
             self._read(prefix, "target_logits", self.target), self._read(prefix, "draft_logits", self.draft)
         )
 
+    def checked(self) -> TreeDump:
+        """The dump itself, unless its rows are not over a vocabulary; as for a `FlatDump`."""
+        check_rows(self.path, {"target_logits": self.target, "draft_logits": self.draft}, self.meta)
+        return self
+
     def _read(self, prefix: int, key: str, array: Rows) -> np.ndarray:
-        count = array.shape[1]
+        one = array[prefix] if isinstance(array, np.ndarray) else _OnePrefix(array, prefix)
         where = f"{self.path}: prefix {prefix}"
-        one = array[prefix] if isinstance(array, np.ndarray) else _Part(array, prefix)
-        rows = checked_rows(where, key, one, 0, count, unit="row")
-        if rows.shape[-1] == self.vocab:
-            return rows
-        wide = np.full((count, self.vocab), -np.inf, rows.dtype)
-        wide[:, : rows.shape[-1]] = rows
-        return wide
+        return padded(checked_rows(where, key, one, 0, array.shape[1], unit="row"), self.vocab)
 
 
-class _Part(LazyRows):
+class _OnePrefix(LazyRows):
     """One prefix of lazily read logits ``[prefixes, rows, vocab]``."""
 
     def __init__(self, whole: LazyRows, prefix: int) -> None:
@@ -183,21 +183,13 @@ def tree_from_mapping(path: str | os.PathLike[str], mapping: dict, *, pad_vocab:
     _check_masks(path, mapping, parent)
     if isinstance(mapping.get("siblings"), str):
         raise InputError(f"{path}: siblings beside the logits is not read; state it as meta['siblings']")
-    if has_map(mapping):
-        draft, _ = scattered(path, draft, mapping, target.shape[-1])
-        pad_vocab = pad_vocab or draft.shape[-1] > target.shape[-1]
+    draft, _, pad_vocab, _ = placed(path, mapping, target, draft, None, pad_vocab)
     if target.shape[0] != draft.shape[0]:
         raise InputError(
             f"{path}: {keys[0]} has {target.shape[0]} prefixes but {keys[1]} has {draft.shape[0]}"
         )
     if target.shape[-1] != draft.shape[-1] and not pad_vocab:
-        raise InputError(
-            f"{path}: vocabulary widths {target.shape[-1]} and {draft.shape[-1]} differ; if the tokens "
-            "beyond "
-            "the narrower are padding, pass --pad-vocab (pad_vocab=True); a reduced draft vocabulary needs "
-            "its "
-            "map as d2t"
-        )
+        raise differing_widths(path, target, draft)
     vocab = max(target.shape[-1], draft.shape[-1])
     rows = [_row_of(path, key, array, parent) for key, array in zip(keys, (target, draft), strict=True)]
     tokens = _tokens(path, mapping.get("tokens"), (target.shape[0], len(parent)), vocab)
@@ -243,8 +235,7 @@ def _parents(path: Any, value: object) -> np.ndarray:
         node = int(np.argmax(late))
         raise InputError(
             f"{path}: {TREE_KEY} of node {node} is {parent[node]}; every node but the root needs a parent "
-            "that "
-            "comes before it"
+            "that comes before it"
         )
     return parent
 
@@ -282,8 +273,7 @@ def _row_of(path: Any, key: str, rows: Rows, parent: np.ndarray) -> np.ndarray:
     if count != len(inner):
         raise InputError(
             f"{path}: {key} has {count} rows a prefix; the tree has {len(parent)} nodes, {len(inner)} of "
-            "them with "
-            "children; save logits for all nodes or for those with children"
+            "them with children; save logits for all nodes or for those with children"
         )
     row = np.full(len(parent), -1)
     row[inner] = np.arange(count)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from resispec_verify.dumps.kinds.keys import what
 from resispec_verify.dumps.rows import Rows, Scattered
 from resispec_verify.errors import InputError
 
-__all__ = ["MAP_KEY", "MASK_KEY", "has_map", "scattered", "token_map"]
+__all__ = ["MAP_KEY", "MASK_KEY", "Placed", "differing_widths", "has_map", "placed", "token_map"]
 
 MAP_KEY, MASK_KEY = "d2t", "t2d"
 
@@ -178,8 +179,7 @@ def _offsets(path: Path, value: object, width: int) -> np.ndarray:
     if len(value) != width:
         raise InputError(
             f"{name} has {len(value)} offsets for {width} draft tokens; save one each, or leave it out if "
-            "the "
-            "draft has the target's vocabulary already"
+            "the draft has the target's vocabulary already"
         )
     if repeats(value):
         raise InputError(f"{name} is an expanded tensor; save .contiguous()")
@@ -209,13 +209,42 @@ def _checked(path: Path, value: np.ndarray, width: int, vocab: int) -> np.ndarra
     return tokens
 
 
-def scattered(path: Path, draft: Rows, mapping: Mapping, vocab: int) -> tuple[Rows, str | None]:
-    """Return draft rows at the target's width: -inf on tokens that the draft does not have; and the note.
+class Placed(NamedTuple):
+    """Draft and proposal at the target's tokens, whether the rows may differ in width, and what to say."""
+
+    draft: Rows
+    proposal: Rows | None
+    pad_vocab: bool
+    notes: tuple[str, ...]
+
+
+def placed(
+    path: Path, mapping: Mapping, target: Rows, draft: Rows, proposal: Rows | None, pad_vocab: bool
+) -> Placed:
+    """Put a reduced draft at its places in the target's vocabulary; without a map everything stays.
+
+    Rows are -inf on tokens that the draft does not have. A proposal over the target's vocabulary stays.
 
     Raises
     ------
     InputError
         As `token_map`.
     """
-    tokens, total, note = token_map(path, mapping, draft.shape[-1], vocab)
-    return Scattered(draft, tokens, total), note
+    if not has_map(mapping):
+        return Placed(draft, proposal, pad_vocab, ())
+    width, vocab = draft.shape[-1], target.shape[-1]
+    tokens, total, note = token_map(path, mapping, width, vocab)
+    if proposal is not None and proposal.shape[-1] == width:
+        proposal = Scattered(proposal, tokens, total)
+    said = f"{MAP_KEY}: the {width} draft tokens are placed among {vocab}; the others have no mass"
+    notes = (said,) if note is None else (note, said)
+    return Placed(Scattered(draft, tokens, total), proposal, pad_vocab or total > vocab, notes)
+
+
+def differing_widths(where: Path, target: Rows, other: Rows, shapes: str = "") -> InputError:
+    """What is wrong with rows of another width than the target's, where nothing allows it."""
+    return InputError(
+        f"{where}: vocabulary widths {target.shape[-1]} and {other.shape[-1]} differ{shapes}; if the tokens "
+        "beyond the narrower are padding, pass --pad-vocab (pad_vocab=True); a reduced draft vocabulary "
+        "needs its map as d2t"
+    )

@@ -6,26 +6,28 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from resispec_verify.dumps.formats.mapped import repeats
 from resispec_verify.dumps.kinds.flat import FlatDump
+from resispec_verify.dumps.kinds.positions import ROLES
 from resispec_verify.dumps.kinds.target import TargetDump
 from resispec_verify.dumps.kinds.values import integer
 from resispec_verify.dumps.rows import Rows, Stacked
 from resispec_verify.errors import InputError
 
-__all__ = ["Part", "Parts", "facts", "join", "join_targets"]
+__all__ = ["AnyDump", "OpenParts", "PartSource", "facts", "join"]
 
 MOST_OPEN = 8
 
-Opened = TypeVar("Opened", FlatDump, TargetDump)
+AnyDump = TypeVar("AnyDump", FlatDump, TargetDump)
 
 
 @dataclass(frozen=True)
-class Part:
+class PartSource:
     """One shard or chunk: its name in errors and how to open it."""
 
     name: str
@@ -34,10 +36,10 @@ class Part:
     rows: int | None = None
 
 
-class Parts:
+class OpenParts:
     """Parts that are opened again when they are needed; the last few stay open."""
 
-    def __init__(self, parts: Sequence[Part], read: Callable[[str, dict], Any]) -> None:
+    def __init__(self, parts: Sequence[PartSource], read: Callable[[str, dict], Any]) -> None:
         self.parts, self._read = parts, read
         self._open: OrderedDict[int, Any] = OrderedDict()
         self._facts: dict[int, tuple] = {}
@@ -61,11 +63,11 @@ class Parts:
 
 def facts(opened: FlatDump | TargetDump) -> tuple:
     """Shape and type of target, draft and proposal; None for what there is not."""
-    arrays = (opened.target, getattr(opened, "draft", None), getattr(opened, "proposal", None))
+    arrays = (getattr(opened, role, None) for role in ROLES)
     return tuple(None if a is None else (a.shape, a.dtype) for a in arrays)
 
 
-def _start(part: Part, mapping: dict) -> int | None:
+def _start(part: PartSource, mapping: dict) -> int | None:
     own = mapping.get("start")
     own = None if own is None else integer(f"{part.name}: start", own, 0, None)
     if own is not None and part.start is not None and own != part.start:
@@ -75,35 +77,27 @@ def _start(part: Part, mapping: dict) -> int | None:
     return part.start if own is None else own
 
 
-@dataclass
-class _Small:
-    """What is kept of each part: everything but logits."""
-
-    tokens: Any
-    candidates: Any
-    dataset: Any
-    sampling: Any
-    meta: Any
-    rows: int
-    left_out: int
+# What is kept of each part: everything but logits.
+_KEPT = ("tokens", "candidates", "dataset", "sampling", "meta", "left_out")
+_Small = SimpleNamespace
 
 
 def join(
     path: str | os.PathLike[str],
-    parts: Sequence[Part],
-    read: Callable[[str, dict], FlatDump],
+    parts: Sequence[PartSource],
+    read: Callable[[str, dict], AnyDump],
     *,
     from_zero: bool = False,
-) -> FlatDump:
-    """Open many parts as one flat dump; each is opened once now, and again whenever its rows are read.
+) -> AnyDump:
+    """Open many parts as one dump; each is opened once now, and again whenever its rows are read.
 
     Parameters
     ----------
     path : path
         Named in errors that concern no single part.
-    parts : sequence of Part
+    parts : sequence of PartSource
     read : callable
-        ``read(name, mapping)`` is the part as a flat dump.
+        ``read(name, mapping)`` is the part as a flat dump or a target.
     from_zero : bool
         Whether the first part must start at position 0.
 
@@ -113,60 +107,31 @@ def join(
         If a part cannot be read, parts differ in keys, vocabularies or types, or their `start` leaves gaps,
         overlaps, or is there only in some.
     """
-    opened = Parts(parts, read)
+    opened = OpenParts(parts, read)
     small, order = _survey(opened, from_zero)
     first = opened[order[0]]
-
-    def stack(name: str) -> Rows | None:
-        like = getattr(first, name)
-        return None if like is None else _stack(opened, order, [one.rows for one in small], name, like)
-
-    target, draft = stack("target"), stack("draft")
-    assert target is not None
-    assert draft is not None
-    sampling, dataset = (_labels(small, name) for name in ("sampling", "dataset"))
-    lists = [one.candidates for one in small]
-    whole = replace(
-        first,
-        path=str(path),
-        target=target,
-        draft=draft,
-        proposal=stack("proposal"),
-        tokens=_join_tokens(small),
-        candidates=_join_candidates(path, lists),
-        dataset=dataset,
-        sampling=sampling,
-        meta=small[0].meta,
-        notes=_notes(first, small, f"{len(parts)} parts, joined in the order of {_reason(opened.starts)}"),
-        left_out=sum(one.left_out for one in small),
-    )
-    return whole
-
-
-def join_targets(
-    path: str | os.PathLike[str],
-    parts: Sequence[Part],
-    read: Callable[[str, dict], TargetDump],
-    *,
-    from_zero: bool = False,
-) -> TargetDump:
-    """Open many parts as one target; see `join`."""
-    opened = Parts(parts, read)
-    small, order = _survey(opened, from_zero)
-    first = opened[order[0]]
-    target = _stack(opened, order, [one.rows for one in small], "target", first.target)
+    rows = [one.rows for one in small]
     tokens = _join_tokens(small)
-    rows = sum(one.rows for one in small)
-    follow = tokens[1:] if tokens is not None and len(tokens) == rows + 1 else None
-    return replace(
+    whole: dict[str, Any] = {
+        role: _stack(opened, order, rows, role, like)
+        for role in ROLES
+        if (like := getattr(first, role, None)) is not None
+    }
+    joined = ()
+    if isinstance(first, FlatDump):
+        whole["dataset"] = _labels(small, "dataset")
+        whole["candidates"] = _join_candidates(path, [one.candidates for one in small])
+        joined = (f"{len(parts)} parts, joined in the order of {_reason(opened.starts)}",)
+    else:
+        whole["next_tokens"] = tokens[1:] if tokens is not None and len(tokens) == sum(rows) + 1 else None
+    return replace(  # type: ignore[return-value]
         first,
+        **whole,
         path=str(path),
-        target=target,
         tokens=tokens,
-        next_tokens=follow,
-        meta=small[0].meta,
         sampling=_labels(small, "sampling"),
-        notes=_notes(first, small),
+        meta=small[0].meta,
+        notes=_notes(first, small, *joined),
         left_out=sum(one.left_out for one in small),
     )
 
@@ -183,36 +148,26 @@ def _notes(first: FlatDump | TargetDump, small: Sequence[_Small], *more: str) ->
     return (*said, *more)
 
 
-def _survey(opened: Parts, from_zero: bool) -> tuple[list[_Small], list[int]]:
+def _survey(opened: OpenParts, from_zero: bool) -> tuple[list[_Small], list[int]]:
     """Open every part once; return what is kept of each, in order, and the order."""
     small = []
     for i, part in enumerate(opened.parts):
         one = opened[i]
         if getattr(one, "step", None) is not None:
             raise InputError(f"{part.name}: files of llama.cpp are read one by one; name it itself")
-        small.append(
-            _Small(
-                one.tokens,
-                candidates=getattr(one, "candidates", None),
-                dataset=getattr(one, "dataset", None),
-                sampling=getattr(one, "sampling", None),
-                meta=one.meta,
-                rows=one.positions,
-                left_out=one.left_out,
-            )
-        )
+        small.append(_Small(rows=one.positions, **{name: getattr(one, name, None) for name in _KEPT}))
         _check_like(part.name, one, opened, one.positions + one.left_out, part.rows)
     stored = [one.rows + one.left_out for one in small]
     order = _order(opened.parts, opened.starts, stored, from_zero)
     return [small[i] for i in order], order
 
 
-def _check_like(name: str, one: Any, opened: Parts, rows: int, stated: int | None) -> None:
+def _check_like(name: str, one: Any, opened: OpenParts, rows: int, stated: int | None) -> None:
     if stated is not None and rows != stated:
         raise InputError(f"{name}: has {rows} positions but the index says {stated}; write the index again")
     mine, other = facts(one), opened._facts[0]
     first = opened.parts[0].name
-    for role, a, b in zip(("target", "draft", "proposal"), mine, other, strict=True):
+    for role, a, b in zip(ROLES, mine, other, strict=True):
         if (a is None) != (b is None):
             raise InputError(
                 f"{name}: has {'no' if a is None else 'a'} {role}, unlike {first}; record it again"
@@ -228,7 +183,7 @@ def _check_like(name: str, one: Any, opened: Parts, rows: int, stated: int | Non
 
 
 def _order(
-    parts: Sequence[Part], starts: Sequence[int | None], rows: Sequence[int], from_zero: bool
+    parts: Sequence[PartSource], starts: Sequence[int | None], rows: Sequence[int], from_zero: bool
 ) -> list[int]:
     """Parts by start, or as they are where none says it; gaps and overlaps are errors."""
     without = [i for i, start in enumerate(starts) if start is None]
@@ -243,8 +198,7 @@ def _order(
             how = "overlaps the part before it" if starts[i] < at else "leaves a gap"  # type: ignore[operator]
             raise InputError(
                 f"{parts[i].name}: start is {starts[i]} and {how}: position {at} is next; add the missing "
-                "part or "
-                "remove the extra one"
+                "part or remove the extra one"
             )
         at += rows[i]  # type: ignore[operator]
     return order
@@ -257,7 +211,7 @@ def _reason(starts: Sequence[int | None]) -> str:
     return f"their start; position 0 here is position {first} of the run" if first else "their start"
 
 
-def _stack(opened: Parts, order: list[int], rows: list[int], name: str, like: Rows) -> Stacked:
+def _stack(opened: OpenParts, order: list[int], rows: list[int], name: str, like: Rows) -> Stacked:
     def where(i: int, row: int) -> str:
         return f"{os.path.basename(opened.parts[order[i]].name)}, row {row}"
 
@@ -271,12 +225,8 @@ def _join_tokens(small: Sequence[_Small]) -> np.ndarray | None:
     chain: list[np.ndarray] = []
     for one in small:
         tokens = one.tokens
-        if (
-            one.left_out
-            or not isinstance(tokens, np.ndarray)
-            or tokens.ndim != 1
-            or tokens.dtype.kind not in "iu"
-        ):
+        whole = isinstance(tokens, np.ndarray) and tokens.ndim == 1 and tokens.dtype.kind in "iu"
+        if one.left_out or not whole:
             return None
         if repeats(tokens) or len(tokens) - one.rows != len(small[0].tokens) - small[0].rows:
             return None

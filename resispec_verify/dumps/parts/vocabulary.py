@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,16 +20,15 @@ from resispec_verify.dumps.formats.mapped import repeats
 from resispec_verify.dumps.kinds.flat import FlatDump
 from resispec_verify.dumps.kinds.keys import CHUNKS_KEY, TARGET_KEYS, as_rows, find_key
 from resispec_verify.dumps.kinds.labels import candidate_lists
-from resispec_verify.dumps.kinds.target import TargetDump
+from resispec_verify.dumps.kinds.positions import ROLES
 from resispec_verify.dumps.parts.reduced import has_map
-from resispec_verify.dumps.parts.shards import Part, Parts, facts
+from resispec_verify.dumps.parts.shards import AnyDump, OpenParts, PartSource, facts
 from resispec_verify.dumps.rows import Beside, Rows
 from resispec_verify.errors import InputError
 
 __all__ = ["Axis", "axis_of", "check_alone", "join_vocabulary"]
 
 Axis = Literal["vocab", "positions"]
-Opened = TypeVar("Opened", FlatDump, TargetDump)
 
 _JOINT = r"[-_.=]?(?:rank|shard|part)?[-_.=]?(\d+)"
 # What only tensor parallelism is called.
@@ -43,7 +42,7 @@ LEAST_TOKENS = 4
 """Fewer tokens than this may be the same in two files by chance."""
 
 
-def axis_of(path: str | os.PathLike[str], parts: Sequence[Part], stated: Axis | None) -> Axis:
+def axis_of(path: str | os.PathLike[str], parts: Sequence[PartSource], stated: Axis | None) -> Axis:
     """Return what parts are parts of.
 
     Parameters
@@ -62,41 +61,47 @@ def axis_of(path: str | os.PathLike[str], parts: Sequence[Part], stated: Axis | 
         return "positions"
     try:
         first = _look(parts[0])
-        if first[1] and first[0] is None:
-            return "positions"  # it has a start, and the others must then have one too
-        looked = [first, *map(_look, parts[1:])]
+        if first.has_start and first.place is None:
+            return "positions"  # the others must then have a start too
+        looks = [first, *map(_look, parts[1:])]
     except InputError:
         return "positions"  # what is wrong with a part is told when it is opened
-    places = [place for place, *_ in looked]
+    places = [look.place for look in looks]
     if any(place is not None for place in places):
         if all(place is not None for place in places):
             return "vocab"
         raise _unsure(path, "some of its files, and not all, say which part of the vocabulary they have")
-    widths, sizes = [one[4] for one in looked], [one[5] for one in looked]
-    if sizes[0] is not None and len(set(sizes)) == 1 and sizes[0] in (widths[0], sum(widths)):
-        return "positions" if sizes[0] == widths[0] else "vocab"
+    widths, sizes = [look.width for look in looks], {look.vocabulary for look in looks}
+    if len(sizes) == 1 and (size := sizes.pop()) is not None and size in (widths[0], sum(widths)):
+        return "positions" if size == widths[0] else "vocab"
+    return _axis_by_names(path, parts, looks)
+
+
+def _axis_by_names(path: str | os.PathLike[str], parts: Sequence[PartSource], looks: Sequence[_Look]) -> Axis:
+    """What parts are parts of, where no place and no size says it: by ranks, names, counts and tokens."""
     stems = [_stem(part.name) for part in parts]
-    said = [tensor for *_, tensor in looked]
-    if all(size is not None and size > 1 for _, size in said) and _ranked(parts, said) is not None:
+    said = [look.rank for look in looks]
+    ranks_said = [size is not None and size > 1 for _, size in said]
+    if all(ranks_said) and _ranked(parts, said) is not None:
         return "vocab"
-    named = any(_TENSOR.search(stem) for stem in stems)
-    if all(_TENSOR.search(stem) for stem in stems) and len({_TENSOR.sub("#", stem) for stem in stems}) == 1:
+    tensor = [_TENSOR.search(stem) is not None for stem in stems]
+    if all(tensor) and len({_TENSOR.sub("#", stem) for stem in stems}) == 1:
         return "vocab"
-    if any(size is not None and size > 1 for _, size in said):
+    if any(ranks_said):
         raise _unsure(path, "some of its files say that they are parts of a tensor-parallel run")
-    if any(_DATA.search(stem) for stem in stems) and not named:
+    if any(_DATA.search(stem) for stem in stems) and not any(tensor):
         return "positions"
-    counts, tokens = [one[2] for one in looked], [one[3] for one in looked]
-    if len(set(counts)) > 1:
+    if len({look.rows for look in looks}) > 1:
         return "positions"
     by_rank = all(_TENSOR.search(stem) or _EITHER.search(stem) for stem in stems)
-    known = [ids for ids in tokens if ids is not None]
-    same = len(known) == len(tokens) and all(np.array_equal(ids, known[0]) for ids in known)
-    if known and same and known[0].size >= LEAST_TOKENS:
+    known = [look.tokens for look in looks if look.tokens is not None]
+    all_known = len(known) == len(looks)
+    same = all_known and all(np.array_equal(ids, known[0]) for ids in known)
+    if same and known[0].size >= LEAST_TOKENS:
         if by_rank:
             return "vocab"
         raise _unsure(path, "all of its files have the same tokens, so they are not different positions")
-    if by_rank and not (len(known) == len(tokens) and not same):
+    if by_rank and not (all_known and not same):
         raise _unsure(path, "its files are named by rank, device or model, and hold as many rows each")
     return "positions"
 
@@ -129,23 +134,40 @@ def check_alone(path: str | os.PathLike[str], mapping: Mapping, width: int, stat
         )
 
 
-Look = tuple[Any, bool, int, np.ndarray | None, int, int | None, tuple[int | None, int | None]]
+@dataclass(frozen=True)
+class _Look:
+    """What a part says of itself, before it is opened as a dump; None for what it does not say."""
+
+    width: int = 0
+    rows: int = 0
+    tokens: np.ndarray | None = None
+    place: tuple[int, int | None] | None = None
+    has_start: bool = False
+    vocabulary: int | None = None
+    rank: tuple[int | None, int | None] = (None, None)
 
 
-def _look(part: Part) -> Look:
-    """Place in the vocabulary, whether it has a start, rows, tokens, width, vocabulary, rank and size."""
+def _look(part: PartSource) -> _Look:
     mapping = part.load()
     if CHUNKS_KEY in mapping:
-        return None, False, 0, None, 0, None, (None, None)
-    key = find_key(part.name, mapping, TARGET_KEYS, "target")
-    rows = as_rows(part.name, key, mapping[key])
+        return _Look()
+    rows = _target_rows(part.name, mapping)
     tokens = mapping.get("tokens")
     good = isinstance(tokens, np.ndarray) and tokens.dtype.kind in "iu" and not repeats(tokens)
-    size = stated_vocabulary(mapping.get("meta"))
-    count = rows.shape[0] if rows.ndim > 1 else 1
-    place = vocabulary_part(mapping)
-    start = mapping.get("start") is not None
-    return place, start, count, tokens if good else None, rows.shape[-1], size, tensor_part(mapping)
+    return _Look(
+        width=rows.shape[-1],
+        rows=rows.shape[0] if rows.ndim > 1 else 1,
+        tokens=tokens if good else None,
+        place=vocabulary_part(mapping),
+        has_start=mapping.get("start") is not None,
+        vocabulary=stated_vocabulary(mapping.get("meta")),
+        rank=tensor_part(mapping),
+    )
+
+
+def _target_rows(name: str, mapping: dict) -> Rows:
+    key = find_key(name, mapping, TARGET_KEYS, "target")
+    return as_rows(name, key, mapping[key])
 
 
 def _stem(name: str) -> str:
@@ -157,7 +179,7 @@ def _rank(name: str) -> int | None:
     return None if found is None else int(found[1])
 
 
-def _ranked(parts: Sequence[Part], said: Sequence[tuple[int | None, int | None]]) -> list[int] | None:
+def _ranked(parts: Sequence[PartSource], said: Sequence[tuple[int | None, int | None]]) -> list[int] | None:
     """The rank of each part: as it says, or as it is named; None where neither does, for some."""
     ranks = [_rank(part.name) if rank is None else rank for part, (rank, _) in zip(parts, said, strict=True)]
     return None if any(rank is None for rank in ranks) else ranks  # type: ignore[return-value]
@@ -165,11 +187,11 @@ def _ranked(parts: Sequence[Part], said: Sequence[tuple[int | None, int | None]]
 
 def join_vocabulary(
     path: str | os.PathLike[str],
-    parts: Sequence[Part],
-    read: Callable[[str, dict], Opened],
+    parts: Sequence[PartSource],
+    read: Callable[[str, dict], AnyDump],
     *,
     ordered: bool = False,
-) -> Opened:
+) -> AnyDump:
     """Open files that each have a part of the vocabulary as one dump; rows are read when they are needed.
 
     Parameters
@@ -194,15 +216,33 @@ def join_vocabulary(
     parts = list(parts) if ordered else _in_order(path, parts, said)
     candidates: list[Any] = []
 
-    def opened_part(name: str, mapping: dict) -> Opened:
+    def opened_part(name: str, mapping: dict) -> AnyDump:
         if has_map(mapping):
             raise InputError(f"{name}: a reduced draft vocabulary is not joined from parts; save whole rows")
         candidates.append(mapping.get("candidates"))
         return read(name, {key: value for key, value in mapping.items() if key != "candidates"})
 
-    opened = Parts(parts, opened_part)
+    opened = OpenParts(parts, opened_part)
     first = opened[0]
-    tokens = None
+    tokens = _same_tokens(parts, opened)
+    whole: dict[str, Any] = {
+        role: _beside(opened, len(parts), role, like)
+        for role in ROLES
+        if (like := getattr(first, role, None)) is not None
+    }
+    if isinstance(first, FlatDump):
+        stated = next((one for one in candidates if one is not None), None)
+        leading, vocab = first.target.shape[:-1] or (1,), whole["target"].shape[-1]
+        whole["candidates"] = candidate_lists(path, stated, leading, vocab)
+    note = f"{len(parts)} parts of the vocabulary, side by side in the order of their ranks"
+    return replace(  # type: ignore[return-value]
+        first, **whole, path=str(path), tokens=tokens, notes=(*first.notes, note)
+    )
+
+
+def _same_tokens(parts: Sequence[PartSource], opened: OpenParts) -> np.ndarray | None:
+    """The tokens of all parts, which are of the same positions and types."""
+    first, tokens = opened[0], None
     for i, part in enumerate(parts):
         one = opened[i]
         _check_like(part.name, one, first, parts[0].name)
@@ -213,21 +253,10 @@ def join_vocabulary(
                     "and is no part of the same vocabulary; say --shards positions"
                 )
             tokens = one.tokens if tokens is None else tokens
-    whole: dict[str, Any] = {}
-    for name in ("target", "draft", "proposal"):
-        like = getattr(first, name, None)
-        if like is not None:
-            whole[name] = _beside(opened, len(parts), name, like)
-    vocab = whole["target"].shape[-1]
-    note = f"{len(parts)} parts of the vocabulary, side by side in the order of their ranks"
-    changed: dict[str, Any] = {"path": str(path), "tokens": tokens, "notes": (*first.notes, note)}
-    if isinstance(first, FlatDump):
-        stated = next((one for one in candidates if one is not None), None)
-        changed["candidates"] = candidate_lists(path, stated, first.target.shape[:-1] or (1,), vocab)
-    return replace(first, **whole, **changed)  # type: ignore[return-value]
+    return tokens
 
 
-def _beside(opened: Parts, count: int, name: str, like: Rows) -> Beside:
+def _beside(opened: OpenParts, count: int, name: str, like: Rows) -> Beside:
     widths = [getattr(opened[i], name).shape[-1] for i in range(count)]
     return Beside(lambda i: getattr(opened[i], name), count, (*like.shape[:-1], sum(widths)), like.dtype)
 
@@ -235,7 +264,7 @@ def _beside(opened: Parts, count: int, name: str, like: Rows) -> Beside:
 def _check_like(name: str, one: Any, first: Any, other: str) -> None:
     if getattr(one, "step", None) is not None:
         raise InputError(f"{name}: files of llama.cpp are read one by one; name it itself")
-    for role, a, b in zip(("target", "draft", "proposal"), facts(one), facts(first), strict=True):
+    for role, a, b in zip(ROLES, facts(one), facts(first), strict=True):
         if (a is None) != (b is None) or (a and b and (a[0][:-1], a[1]) != (b[0][:-1], b[1])):
             raise InputError(
                 f"{name}: its {role} has other positions or another type than that of {other}; parts of a "
@@ -247,8 +276,8 @@ def _check_like(name: str, one: Any, first: Any, other: str) -> None:
 
 
 def _in_order(
-    path: str | os.PathLike[str], parts: Sequence[Part], said: Sequence[tuple[int | None, int | None]]
-) -> list[Part]:
+    path: str | os.PathLike[str], parts: Sequence[PartSource], said: Sequence[tuple[int | None, int | None]]
+) -> list[PartSource]:
     """Parts by their place in the vocabulary, or the ranks in their names; gaps are errors."""
     places = [vocabulary_part(part.load()) for part in parts]
     if all(place is not None for place in places):
@@ -267,12 +296,10 @@ def _in_order(
     return [part for _, part in sorted(zip(ranks, parts, strict=True), key=lambda pair: pair[0])]  # type: ignore
 
 
-def _check_places(pairs: Sequence[tuple[Any, Part]]) -> None:
+def _check_places(pairs: Sequence[tuple[Any, PartSource]]) -> None:
     at = 0
     for (start, stop), part in pairs:
-        mapping = part.load()
-        key = find_key(part.name, mapping, TARGET_KEYS, "target")
-        width = as_rows(part.name, key, mapping[key]).shape[-1]
+        width = _target_rows(part.name, part.load()).shape[-1]
         if start != at or stop not in (None, start + width):
             raise InputError(
                 f"{part.name}: begins at token {start}, and token {at} is next with {width} in each row; add "

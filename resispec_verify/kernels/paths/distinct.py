@@ -43,6 +43,7 @@ When the support of q is exhausted there is no further candidate, and R is emitt
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numba
@@ -51,7 +52,7 @@ from numpy.typing import NDArray
 
 from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, rank_below
 from resispec_verify.kernels.jit import jit
-from resispec_verify.kernels.paths.shaped import PathSum
+from resispec_verify.kernels.paths.path_sum import PathSum
 
 __all__ = ["distinct_marginal"]
 
@@ -393,7 +394,7 @@ def distinct_marginal(order: RatioOrder, candidates: int, gap: float, most_paths
 def _rounded(found: PathSum) -> PathSum:
     """With what rounding adds: sums over V tokens by cluster, beside those that every path sum has."""
     rounds, vocab = found.unexpanded.size, found.mass.size
-    return found._replace(rounding=1.5 * float(np.finfo(np.float64).eps) * rounds * vocab)
+    return replace(found, rounding=1.5 * float(np.finfo(np.float64).eps) * rounds * vocab)
 
 
 def _one(order: RatioOrder) -> PathSum:

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -55,43 +56,15 @@ from resispec_verify.kernels.paths.grids import (
     remembered,
 )
 from resispec_verify.kernels.paths.last_round import collect, last_round, last_roundings
+from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.kernels.paths.plan import Plan, learn, make_plan, no_grids, survey
 
-__all__ = ["PathSum", "Shape", "run_plan", "shape_of", "shaped_marginal", "single_round"]
+__all__ = ["Shape", "run_plan", "shape_of", "shaped_marginal", "single_round"]
 
 # Paths that are tried exactly before anything is planned; work below which more threads do not pay.
 _EXACT_TRIAL = 2e6
 _CHUNK_WORK = 4e6
 _CHUNKS = 8
-
-
-class PathSum(NamedTuple):
-    """What the expanded paths place.
-
-    Attributes
-    ----------
-    mass : float64 (V,)
-        Placed mass by token, in token order; non-negative.
-    acceptance : float64 (n,)
-        Placed probability that candidate ``i + 1`` is the one emitted.
-    unexpanded : float64 (n + 1,)
-        Probability of what was not followed further, by the number of candidates known to be rejected.
-    paths : int
-        Rejection paths evaluated.
-    rounding : float
-        Bound on the rounding of ``mass`` in total variation, and of each entry of ``acceptance``, besides
-        what the engine bounds for every path sum.
-    acceptance_error : float
-        Certified bound on what each entry of ``acceptance`` errs by besides rounding; ``mass`` has no such
-        error.
-    """
-
-    mass: NDArray[np.float64]
-    acceptance: NDArray[np.float64]
-    unexpanded: NDArray[np.float64]
-    paths: int
-    rounding: float = 0.0
-    acceptance_error: float = 0.0
 
 
 _FRAME = np.dtype(
@@ -479,7 +452,7 @@ def _within(order: RatioOrder, n: int, gap: float, most_paths: float, shape: Sha
     while True:
         plan = make_plan(order, seen, goal, 0.7 * (most_paths - spent), 0.5 * price)
         if best is not None and plan.theta > 0.6 * price:  # nothing better can be afforded
-            return best._replace(paths=spent)
+            return replace(best, paths=spent)
         price = plan.theta
         found, deposits = run_plan(order, n, plan, most_paths - spent, shape)
         spent += found.paths
@@ -487,7 +460,7 @@ def _within(order: RatioOrder, n: int, gap: float, most_paths: float, shape: Sha
         if best is None or left < float(best.unexpanded.sum()):
             best = found
         if left <= gap or spent >= most_paths:
-            return best._replace(paths=spent)
+            return replace(best, paths=spent)
         seen, expected = learn(seen, order, plan, deposits)
         goal = min((0.75 if n == 2 else 0.35) * gap * expected / left, 0.5 * expected)
 

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from resispec_verify.report.plots.marginals import COLOURS, MARKERS
-from resispec_verify.tables.drift_summary import QUANTILES, DriftRow, mostly_seen
-from resispec_verify.tables.marginals import label
+from resispec_verify.tables.drift_summary import QUANTILES, DriftRow, certain_gain, mostly_seen
+from resispec_verify.tables.row import label
 
 __all__ = ["plot_drift"]
 
@@ -63,7 +63,7 @@ def plot_drift(rows: Sequence[DriftRow], title: str = "") -> Figure:
                 _band(axes, index, results, name, style["color"])
         eal = _numbers([r["eal"] for r in results])
         total.plot(index, eal - 1.0, label=_name(row, rows), **style)
-        gain.plot(index, _numbers([_gain(r) for r in results]), label=_name(row, rows), **style)
+        gain.plot(index, _numbers([certain_gain(r) for r in results]), label=_name(row, rows), **style)
     _limits(total, gain, rows)
     for axes, _, unit, head in measures:
         axes.set(ylabel=unit)
@@ -111,12 +111,6 @@ def _name(row: DriftRow, rows: Sequence[DriftRow]) -> str:
     if len({r.temperature for r in rows}) > 1:
         name += f", T = {row.temperature:g}"
     return name if row.dataset is None else f"{name}, {row.dataset}"
-
-
-def _gain(result: dict[str, Any]) -> float | None:
-    low, high = result["eal_bounds"]
-    gain = result["gain"]
-    return gain if gain is not None and gain >= 0.5 * (high - low) else None
 
 
 def _numbers(values: Sequence[Any]) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from resispec_verify.tables.marginals import Row, label
+from resispec_verify.tables.row import Row, label
 
 __all__ = ["plot_marginals"]
 

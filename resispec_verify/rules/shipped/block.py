@@ -32,6 +32,7 @@ class Block(PathRule):
     name = "block"
     claims_exact = True
     source = "Block verification (Sun et al. 2024, arXiv 2403.10444)"
+    place = 210
 
     def outcome(self, targets: Any, drafts: Any, path: Any) -> tuple[Any, Any]:
         """See `PathRule.outcome`."""

@@ -33,7 +33,6 @@ from resispec_verify.kernels.elementwise.residuals import (
     standard_residual,
 )
 from resispec_verify.rules.interface import Rule, State
-from resispec_verify.rules.required import require
 
 __all__ = ["CSD"]
 
@@ -56,11 +55,14 @@ class CSD(Rule):
     name = "csd"
     claims_exact = False
     source = "CSD (arXiv 2604.13634), abstract only"
+    place = 180
+    open_parameters = ("ratio", "memory")
+    untranscribed = "the formula of its gate is in no source"
     depends_on = "token"
     most_candidates = 1
 
     def __post_init__(self) -> None:
-        ratio, memory = require(self, "ratio", "memory")
+        ratio, memory = self.required()
         if not 0.0 < ratio <= 1.0:
             raise InputError(f"csd: ratio must be in (0, 1], got {ratio}")
         try:
@@ -98,9 +100,7 @@ class CSD(Rule):
         for x, y in self._pairs(rest.shape[-1]):
             there = one_hot(xp.asarray(y, device=rest.device), rest.shape[-1], dtype=rest.dtype)
             here = here + xp.astype(tokens == x, rest.dtype)[..., None] * there
-        residual = normalize(xp.where(passed & (here > 0), 0.0, rest), rest)
-        draft = xp.broadcast_to(state.draft[..., None, :], residual.shape)
-        return State(residual, draft, state.round + 1)
+        return state.after(normalize(xp.where(passed & (here > 0), 0.0, rest), rest))
 
     def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
         """The standard residual is divided by its sum."""

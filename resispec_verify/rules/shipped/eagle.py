@@ -13,8 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from array_api_compat import array_namespace
-
 from resispec_verify.kernels.elementwise.residuals import normalize
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import Greedy, strike_out
@@ -29,6 +27,7 @@ class Eagle(Rule):
     name = "eagle"
     claims_exact = True
     source = "EAGLE-2, EAGLE-3 (Li et al., arXiv 2406.16858, 2503.01840)"
+    place = 50
     depends_on = "token"
     proposal = Greedy()
 
@@ -38,8 +37,5 @@ class Eagle(Rule):
 
     def reject(self, state: State, tokens: Any) -> State:
         """``R(x) <- 0``, renormalised."""
-        xp = array_namespace(state.residual)
         R = state.residual[..., None, :]
-        residual = normalize(strike_out(R, tokens), R)
-        draft = xp.broadcast_to(state.draft[..., None, :], residual.shape)
-        return State(residual, draft, state.round + 1)
+        return state.after(normalize(strike_out(R, tokens), R))

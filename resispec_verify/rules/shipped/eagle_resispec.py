@@ -14,43 +14,18 @@ The options are ResiSpec's. No further deviations.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import Greedy
-from resispec_verify.rules.shipped.resispec import Budget, Hole, Redistribution, ResiSpec
+from resispec_verify.rules.shipped.resispec import ShapedRule
 
 __all__ = ["EagleResiSpec"]
 
 
 @dataclass(frozen=True)
-class EagleResiSpec(Rule):
+class EagleResiSpec(ShapedRule):
     """EAGLE's candidates, ResiSpec's test and residual."""
 
-    redistribution: Redistribution = "proportional"
-    budget: Budget = "local"
-    hole: Hole = "excluded"
-
     name = "eagle+resispec"
-    claims_exact = True
     source = "ResiSpec, Table 2 (arXiv 2608.24411)"
-    depends_on = "token"
+    place = 170
     proposal = Greedy()
-
-    def __post_init__(self) -> None:
-        self._shaped()  # checks the options
-
-    def reject(self, state: State, tokens: Any) -> State:
-        """ResiSpec's residual."""
-        return self._shaped().reject(state, tokens)
-
-    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
-        """ResiSpec's."""
-        return self._shaped().condition(before, tokens, after, fair)
-
-    def options(self) -> dict[str, str]:
-        """ResiSpec's three options."""
-        return self._shaped().options()
-
-    def _shaped(self) -> ResiSpec:
-        return ResiSpec(self.redistribution, self.budget, self.hole)

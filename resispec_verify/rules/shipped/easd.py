@@ -19,8 +19,10 @@ lowest index; a fresh draw is from p, not from the residual.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
+from typing import Any, ClassVar
 
 from array_api_compat import array_namespace
 
@@ -32,9 +34,11 @@ from resispec_verify.kernels.elementwise.residuals import (
     standard_residual,
 )
 from resispec_verify.rules.interface import Rule, State
-from resispec_verify.rules.required import require
 
 __all__ = ["EASD", "entropy"]
+
+# Its exactness is measured with these.
+_GATE = {"target_entropy": 1.0, "draft_entropy": 1.0, "top_n": 2, "overlap": Fraction(1, 2)}
 
 
 def entropy(law: Any) -> Any:
@@ -70,13 +74,16 @@ class EASD(Rule):
     name = "easd"
     claims_exact = False
     source = "EASD (arXiv 2512.23765), abstract only"
+    place = 190
+    open_parameters = ("target_entropy", "draft_entropy", "top_n", "overlap", "rejects")
+    measured_with: ClassVar[Mapping[str, Any]] = {"rejects": "position", **_GATE}
+    inexact_with: ClassVar[Mapping[str, Any] | None] = {"rejects": "overlap", **_GATE}
+    exact_if = "its gate looks at the two laws and not at the candidate"
     depends_on = "token"
     most_candidates = 1
 
     def __post_init__(self) -> None:
-        high_p, high_q, top_n, overlap, rejects = require(
-            self, "target_entropy", "draft_entropy", "top_n", "overlap", "rejects"
-        )
+        high_p, high_q, top_n, overlap, rejects = self.required()
         for name, value in (("target_entropy", high_p), ("draft_entropy", high_q)):
             if not value >= 0.0:
                 raise InputError(f"easd: {name} must be at least 0, got {value}")
@@ -112,8 +119,7 @@ class EASD(Rule):
         xp = array_namespace(state.residual)
         p, q = state.residual[..., None, :], state.draft[..., None, :]
         struck = at(xp.astype(state.extra["struck"], p.dtype), tokens)[..., None] > 0
-        residual = xp.where(struck, p, standard_residual(p, q))
-        return State(residual, xp.broadcast_to(q, residual.shape), state.round + 1)
+        return state.after(xp.where(struck, p, standard_residual(p, q)))
 
     def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
         """The standard residual is divided by its sum; after the gate nothing is."""

@@ -43,6 +43,7 @@ class KSeq(Rule):
     name = "k-seq"
     claims_exact = True
     source = "SpecTr, K-SEQ (Sun et al. 2023, arXiv 2310.15141)"
+    place = 70
     depends_on = "nothing"
 
     def start(self, target: Any, draft: Any, candidates: int) -> State:

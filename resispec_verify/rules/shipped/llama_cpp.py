@@ -11,30 +11,24 @@ Assumption: ties go to the lowest index. No deviations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from resispec_verify.kernels.elementwise.residuals import positive_part_condition, standard_residual
-from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import Greedy
+from resispec_verify.rules.shipped.specinfer import SpecInfer
 
 __all__ = ["LlamaCpp"]
 
 
 @dataclass(frozen=True)
-class LlamaCpp(Rule):
+class LlamaCpp(SpecInfer):
     """SpecInfer's test for candidates that were ranked, not drawn."""
 
     name = "llama-cpp"
-    claims_exact = True
     source = "llama.cpp, examples/speculative"
-    depends_on = "nothing"
+    place = 110
     proposal = Greedy()
 
-    def reject(self, state: State, tokens: Any) -> State:
-        """The standard residual, whatever was rejected."""
-        return replace(state, residual=standard_residual(state.residual, state.draft), round=state.round + 1)
-
-    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
-        """The residual is divided by its sum."""
-        return positive_part_condition(before.residual, before.draft)
+    def proxy(self, current: Any, draft: Any, token: Any) -> Any:
+        """None: ranked candidates have no proxy."""
+        return None

@@ -45,6 +45,7 @@ class Medusa(PathRule):
     name = "medusa"
     claims_exact = False
     source = "Medusa, typical acceptance (Cai et al. 2024, arXiv 2401.10774)"
+    place = 220
 
     def __post_init__(self) -> None:
         for name in ("delta", "alpha"):

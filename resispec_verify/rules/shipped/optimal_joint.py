@@ -49,6 +49,7 @@ class OptimalJoint(TupleRule):
     name = "optimal-joint"
     claims_exact = True
     source = "this project, docs/optimal-joint.md"
+    place = 130
 
     def start(self, target: Any, draft: Any, candidates: int) -> State:
         """Lay out the tokens of one position ``(V,)``; the law of the winner is the draft that is tested."""

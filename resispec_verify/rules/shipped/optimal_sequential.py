@@ -43,6 +43,7 @@ class OptimalSequential(Rule):
     name = "optimal-sequential"
     claims_exact = True
     source = "this project, docs/optimal-sequential.md"
+    place = 120
     depends_on = "nothing"
 
     def start(self, target: Any, draft: Any, candidates: int) -> State:

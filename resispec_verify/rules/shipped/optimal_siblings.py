@@ -12,8 +12,9 @@ any error of the solver. The values must not depend on the token. With equal val
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -42,6 +43,9 @@ class OptimalSiblings(Rule):
     name = "optimal-siblings"
     claims_exact = True
     source = "this project, docs/optimal-sequential.md"
+    place = 200
+    open_parameters = ("values",)
+    measured_with: ClassVar[Mapping[str, Any]] = {"values": (3, 2, 1)}
     depends_on = "nothing"
 
     def __post_init__(self) -> None:

@@ -26,7 +26,7 @@ from resispec_verify.kernels.elementwise.residuals import (
     share_of,
 )
 from resispec_verify.kernels.optimal.two_distinct import TwoDistinct, two_distinct
-from resispec_verify.kernels.paths.shaped import PathSum
+from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import WithoutReplacement
 
@@ -40,6 +40,7 @@ class OptimalWithoutReplacement(Rule):
     name = "optimal-without-replacement"
     claims_exact = True
     source = "this project, docs/optimal-without-replacement.md"
+    place = 140
     depends_on = "nothing"
     most_candidates = 2
     proposal = WithoutReplacement()

@@ -24,6 +24,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.backends import to_numpy
+from resispec_verify.device.dispatch import sum_where_arrays_live
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.elementwise import compiled
 from resispec_verify.kernels.elementwise.probabilities import at
@@ -31,13 +32,14 @@ from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.elementwise.residuals import Proxy, normalize, proxy, ratio_or_all
 from resispec_verify.kernels.paths import shaped as shaped_paths
 from resispec_verify.kernels.paths.last_round import last_round
+from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import strike_out
 
-__all__ = ["ResiSpec", "get_proxy"]
+__all__ = ["ResiSpec", "ShapedRule", "get_proxy"]
 
 Redistribution = Literal["proportional", "water-filling"]
-Budget = Literal["local", "floor"]
+ProxyBudget = Literal["local", "floor"]
 Hole = Literal["excluded", "literal"]
 
 
@@ -47,21 +49,19 @@ def _check_choice(name: str, value: str, choices: Any) -> None:
 
 
 @dataclass(frozen=True)
-class ResiSpec(Rule):
-    """ResiSpec's Algorithm 1 with the options the paper leaves open."""
+class ShapedRule(Rule):
+    """Rejections as in Algorithm 1, with the options that the paper leaves open; whatever the candidates."""
 
     redistribution: Redistribution = "proportional"
-    budget: Budget = "local"
+    budget: ProxyBudget = "local"
     hole: Hole = "excluded"
 
-    name = "resispec"
     claims_exact = True
-    source = "ResiSpec, Algorithm 1 (arXiv 2608.24411)"
     depends_on = "token"
 
     def __post_init__(self) -> None:
         _check_choice("redistribution", self.redistribution, Redistribution)
-        _check_choice("budget", self.budget, Budget)
+        _check_choice("budget", self.budget, ProxyBudget)
         _check_choice("hole", self.hole, Hole)
 
     def reject(self, state: State, tokens: Any) -> State:
@@ -70,15 +70,13 @@ class ResiSpec(Rule):
         It is taken from r, which keeps its digits where the budget is small and ``R - k`` cancels.
         """
         xp = array_namespace(state.residual)
-        R, q = state.residual[..., None, :], state.draft[..., None, :]
+        R = state.residual[..., None, :]
         parts = self._proxy(state.residual, state.draft, tokens)
         r = strike_out(parts.r, tokens)
         kept = xp.sum(r, axis=-1, keepdims=True)
         # Where x0 takes less than it could hold, an error of the budget is shared with it (`last_round`).
         full = xp.take_along_axis(parts.r >= R, tokens[..., None], axis=-1)
-        extra = {"kept": kept, "budget": xp.where(full, kept, parts.Z[..., None])}
-        shaped = normalize(r, R)
-        return State(shaped, xp.broadcast_to(q, shaped.shape), state.round + 1, extra)
+        return state.after(normalize(r, R), kept=kept, budget=xp.where(full, kept, parts.Z[..., None]))
 
     def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
         """What is left off ``x0`` is divided by its sum; in fair draws it errs by as little as ``q(x0)``."""
@@ -86,6 +84,24 @@ class ResiSpec(Rule):
         if fair:
             return ratio_or_all(at(before.draft, tokens)[..., None], after.extra["budget"])
         return ratio_or_all(array_namespace(kept).ones_like(kept), kept)
+
+    def options(self) -> dict[str, str]:
+        """The three options."""
+        return {"redistribution": self.redistribution, "budget": self.budget, "hole": self.hole}
+
+    def _proxy(self, current: Any, draft: Any, tokens: Any) -> Proxy:
+        return proxy(
+            current, draft, tokens, redistribution=self.redistribution, budget=self.budget, hole=self.hole
+        )
+
+
+@dataclass(frozen=True)
+class ResiSpec(ShapedRule):
+    """ResiSpec's Algorithm 1: i.i.d. candidates."""
+
+    name = "resispec"
+    source = "ResiSpec, Algorithm 1 (arXiv 2608.24411)"
+    place = 150
 
     def last_round(self, state: State) -> tuple[Any, Any]:
         """Summed over rejected tokens by the sorted prefix sums of R/q; in float64 on the CPU."""
@@ -101,15 +117,27 @@ class ResiSpec(Rule):
 
     def sum_paths(
         self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
-    ) -> shaped_paths.PathSum | None:
+    ) -> PathSum | None:
         """The scalar recursion; where the hole is read literally, with one candidate only."""
-        if type(self) is not ResiSpec or (self.hole == "literal" and candidates != 1):
+        if self.hole == "literal" and candidates != 1:
             return None
         order, options = ratio_order(to_numpy(target), to_numpy(draft)), self.options()
         if candidates == 1:
             return shaped_paths.single_round(order, **options)
         del options["hole"]
         return shaped_paths.shaped_marginal(order, candidates, gap, most_paths, **options)
+
+    def sum_paths_on_device(
+        self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+    ) -> PathSum | None:
+        """As printed only: all three options at their defaults."""
+        if self != ResiSpec():
+            return None
+        return sum_where_arrays_live(target, draft, candidates, gap, most_paths)
+
+    def budget_holds(self) -> bool:
+        """For the rule as printed."""
+        return self == ResiSpec()
 
     def proxy(self, current: Any, draft: Any, token: Any) -> Any:
         """GetProxy's k after rejecting one token a row."""
@@ -122,15 +150,6 @@ class ResiSpec(Rule):
         r, s, k, *scalars = self._proxy(current, draft, token[..., None])
         return Proxy(r[..., 0, :], s[..., 0, :], k[..., 0, :], *(v[..., 0] for v in scalars))
 
-    def options(self) -> dict[str, str]:
-        """The three options."""
-        return {"redistribution": self.redistribution, "budget": self.budget, "hole": self.hole}
-
-    def _proxy(self, current: Any, draft: Any, tokens: Any) -> Proxy:
-        return proxy(
-            current, draft, tokens, redistribution=self.redistribution, budget=self.budget, hole=self.hole
-        )
-
 
 def get_proxy(
     target: Any,
@@ -138,7 +157,7 @@ def get_proxy(
     rejected: int,
     *,
     redistribution: Redistribution = "proportional",
-    budget: Budget = "local",
+    budget: ProxyBudget = "local",
     hole: Hole = "excluded",
 ) -> Proxy:
     """GetProxy of ResiSpec's Algorithm 1 (lines 17-23) for one rejected token.

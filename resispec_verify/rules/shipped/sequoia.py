@@ -26,7 +26,7 @@ from resispec_verify.kernels.elementwise.residuals import (
     standard_residual,
 )
 from resispec_verify.kernels.paths.distinct import distinct_marginal
-from resispec_verify.kernels.paths.shaped import PathSum
+from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import WithoutReplacement, strike_out
 
@@ -46,6 +46,7 @@ class Sequoia(Rule):
     name = "sequoia"
     claims_exact = True
     source = "Sequoia (Chen et al. 2024, arXiv 2402.12374)"
+    place = 40
     depends_on = "token"
     proposal = WithoutReplacement()
 
@@ -64,7 +65,5 @@ class Sequoia(Rule):
         self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
     ) -> PathSum | None:
         """Two scalars a path, and what depends on the rejected tokens only through their q."""
-        if self != Sequoia():  # a subclass may do something else
-            return None
         order = ratio_order(to_numpy(target), to_numpy(draft))
         return distinct_marginal(order, candidates, gap, most_paths)

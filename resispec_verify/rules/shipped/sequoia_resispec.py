@@ -14,52 +14,33 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from resispec_verify.kernels.paths.shaped import PathSum
-from resispec_verify.rules.interface import Rule, State
+from resispec_verify.kernels.paths.path_sum import PathSum
+from resispec_verify.rules.interface import State
 from resispec_verify.rules.proposals import WithoutReplacement
-from resispec_verify.rules.shipped.resispec import Budget, Hole, Redistribution, ResiSpec
+from resispec_verify.rules.shipped.resispec import ResiSpec, ShapedRule
 from resispec_verify.rules.shipped.sequoia import draft_without
 
 __all__ = ["SequoiaResiSpec"]
 
 
 @dataclass(frozen=True)
-class SequoiaResiSpec(Rule):
+class SequoiaResiSpec(ShapedRule):
     """Sequoia's candidates and test, ResiSpec's residual."""
 
-    redistribution: Redistribution = "proportional"
-    budget: Budget = "local"
-    hole: Hole = "excluded"
-
     name = "sequoia+resispec"
-    claims_exact = True
     source = "ResiSpec, Table 2 (arXiv 2608.24411)"
-    depends_on = "token"
+    place = 160
     proposal = WithoutReplacement()
-
-    def __post_init__(self) -> None:
-        self._shaped()  # checks the options
 
     def reject(self, state: State, tokens: Any) -> State:
         """ResiSpec's residual with the current draft; then the draft loses the rejected token."""
-        shaped = self._shaped().reject(state, tokens)
-        return replace(shaped, draft=draft_without(state.draft, tokens))
+        return replace(super().reject(state, tokens), draft=draft_without(state.draft, tokens))
 
     def sum_paths(
         self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
     ) -> PathSum | None:
         """With one candidate this is `resispec`."""
-        if type(self) is not SequoiaResiSpec or candidates != 1:
+        if candidates != 1:
             return None
-        return self._shaped().sum_paths(target, draft, candidates, gap, most_paths)
-
-    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
-        """ResiSpec's."""
-        return self._shaped().condition(before, tokens, after, fair)
-
-    def options(self) -> dict[str, str]:
-        """ResiSpec's three options."""
-        return self._shaped().options()
-
-    def _shaped(self) -> ResiSpec:
-        return ResiSpec(self.redistribution, self.budget, self.hole)
+        same = ResiSpec(self.redistribution, self.budget, self.hole)
+        return same.sum_paths(target, draft, candidates, gap, most_paths)

@@ -18,8 +18,10 @@ token of the vocabulary; such a rejection has probability 0 here and falls back 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
+from typing import Any, ClassVar
 
 from array_api_compat import array_namespace
 
@@ -44,6 +46,11 @@ class SGLang(Rule):
     name = "sglang"
     claims_exact = True
     source = "SGLang, tree_speculative_sampling_target_only"
+    place = 100
+    inexact_with: ClassVar[Mapping[str, Any] | None] = dict.fromkeys(
+        ("threshold_single", "threshold_acc"), Fraction(1, 2)
+    )
+    exact_if = "threshold_single = threshold_acc = 1, the defaults"
     depends_on = "token"
     proposal = Greedy()
 
@@ -73,12 +80,7 @@ class SGLang(Rule):
         here = one_hot(tokens, R.shape[-1], dtype=R.dtype)
         residual = normalize(xp.where(here > 0, 0.0, R), R)
         tried = tried + xp.sum(here * p, axis=-1, keepdims=True)
-        return State(
-            residual,
-            xp.broadcast_to(state.draft[..., None, :], residual.shape),
-            state.round + 1,
-            {"target": xp.broadcast_to(p, residual.shape), "tried": tried},
-        )
+        return state.after(residual, target=xp.broadcast_to(p, residual.shape), tried=tried)
 
     def options(self) -> dict[str, str]:
         """The two thresholds."""

@@ -52,6 +52,7 @@ class SpecHub(TupleRule):
     name = "spechub"
     claims_exact = True
     source = "SpecHub (Sun et al. 2024, arXiv 2411.05289)"
+    place = 80
     most_candidates = 2
     least_candidates = 2
     proposal = Pairs()
@@ -111,6 +112,7 @@ class SpecHubForce(SpecHub):
 
     name = "spechub-force"
     source = "SpecHub's code (arXiv 2411.05289), with its numerical guard"
+    place = 90
 
     def start(self, target: Any, draft: Any, candidates: int) -> State:
         """SpecHub's steps, overruled where the guard holds."""

@@ -24,6 +24,7 @@ class SpecInfer(Rule):
     name = "specinfer"
     claims_exact = True
     source = "SpecInfer (Miao et al. 2024); Eq. 2 of arXiv 2608.24411"
+    place = 20
     depends_on = "nothing"
 
     def reject(self, state: State, tokens: Any) -> State:

@@ -24,7 +24,7 @@ from resispec_verify.kernels.elementwise.residuals import (
     positive_part_condition,
     standard_residual,
 )
-from resispec_verify.kernels.paths.shaped import PathSum
+from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.kernels.paths.skipped_draws import rejected_by_draws
 from resispec_verify.rules.interface import Rule, State
 
@@ -40,6 +40,7 @@ class SpecInferSkipDuplicates(Rule):
     name = "specinfer-skip-duplicates"
     claims_exact = True
     source = "SpecHub's code, mode RRS (arXiv 2411.05289)"
+    place = 30
     depends_on = "token"
 
     def start(self, target: Any, draft: Any, candidates: int) -> State:
@@ -57,8 +58,7 @@ class SpecInferSkipDuplicates(Rule):
         here = one_hot(tokens, R.shape[-1], dtype=R.dtype)
         duplicate = xp.sum(here * seen, axis=-1, keepdims=True) > 0
         residual = xp.where(duplicate, R, standard_residual(R, q))
-        seen = xp.where(here > 0, here, seen)
-        return State(residual, xp.broadcast_to(q, residual.shape), state.round + 1, {"seen": seen})
+        return state.after(residual, seen=xp.where(here > 0, here, seen))
 
     def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
         """The residual is divided by its sum."""
@@ -73,7 +73,7 @@ class SpecInferSkipDuplicates(Rule):
         no residual left, so that ``min(1, R_j/q)`` rejects it anyway. With ``d_j = (q - R_j)_+`` the
         probability of each number of rejections is a sum over the tokens rejected, all different.
         """
-        if candidates > _MOST or self != SpecInferSkipDuplicates():  # a subclass may do something else
+        if candidates > _MOST:
             return None
         q = np.asarray(draft, np.float64)
         R = [np.asarray(target, np.float64)]

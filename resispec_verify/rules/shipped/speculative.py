@@ -7,33 +7,18 @@ A.1); Chen et al., arXiv 2302.01318 (Algorithm 2). Accept with ``min(1, p/q)``, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-from resispec_verify.kernels.elementwise.residuals import positive_part_condition, standard_residual
-from resispec_verify.rules.interface import Rule, State
+from resispec_verify.rules.shipped.specinfer import SpecInfer
 
 __all__ = ["Speculative"]
 
 
 @dataclass(frozen=True)
-class Speculative(Rule):
-    """Speculative sampling with one candidate from the draft."""
+class Speculative(SpecInfer):
+    """SpecInfer with one candidate."""
 
     name = "speculative"
-    claims_exact = True
     source = "Leviathan et al. 2023; Chen et al. 2023"
-    depends_on = "nothing"
+    place = 10
     most_candidates = 1
-
-    def reject(self, state: State, tokens: Any) -> State:
-        """The standard residual, whatever was rejected."""
-        return replace(state, residual=standard_residual(state.residual, state.draft), round=state.round + 1)
-
-    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
-        """The residual is divided by its sum."""
-        return positive_part_condition(before.residual, before.draft)
-
-    def proxy(self, current: Any, draft: Any, token: Any) -> Any:
-        """``k = q``."""
-        return draft

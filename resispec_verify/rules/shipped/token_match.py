@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.kernels.paths.shaped import PathSum
+from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.shipped.eagle import Eagle
 
@@ -31,6 +31,7 @@ class TokenMatch(Rule):
     name = "token-match"
     claims_exact = True
     source = "JetSpec, OPT-Tree, FlexFlow (sample and match)"
+    place = 60
     depends_on = "token"
 
     def accept(self, state: State) -> Any:
@@ -45,8 +46,6 @@ class TokenMatch(Rule):
         self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
     ) -> PathSum | None:
         """Closed form for i.i.d. candidates: y is first matched by candidate k with ``(1-q)^{k-1} q``."""
-        if self != TokenMatch():  # a subclass may do something else
-            return None
         missed, acceptance = np.asarray(target, np.float64), np.zeros(candidates)
         for k in range(candidates):
             acceptance[k] = (missed * draft).sum()

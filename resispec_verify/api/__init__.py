@@ -1,0 +1,19 @@
+"""The door: one call a question, and a `Report` that prints as a table and turns into the command's JSON."""
+
+from resispec_verify.api.check import CheckReport, check
+from resispec_verify.api.limits import LimitsReport, limits
+from resispec_verify.api.replay import ReplayReport, replay
+from resispec_verify.api.report import Report
+from resispec_verify.api.verify import VerifyReport, verify
+
+__all__ = [
+    "CheckReport",
+    "LimitsReport",
+    "ReplayReport",
+    "Report",
+    "VerifyReport",
+    "check",
+    "limits",
+    "replay",
+    "verify",
+]

@@ -1,0 +1,102 @@
+"""``check``: somebody's sampler, by its draws; the command ``check`` from Python, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from resispec_verify.api.report import Report, shown
+from resispec_verify.errors import InputError
+from resispec_verify.inputs import shown as in_words
+from resispec_verify.rules.given import given_rule
+from resispec_verify.sampler_check.check import CheckResult, CheckSettings, check_sampler
+from resispec_verify.sampler_check.lines import lines
+from resispec_verify.sampler_check.pairs import given_inputs
+from resispec_verify.sampler_check.settings import check_report
+
+__all__ = ["CheckReport", "check"]
+
+
+@dataclass(frozen=True, repr=False)
+class CheckReport(Report):
+    """What draws of a sampler showed. Not being rejected is no proof: see `detectable_tv`."""
+
+    sampler: str
+    style: str
+    result: CheckResult
+
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        """Sampler and verdict."""
+        return f"{self.sampler}: {self.verdict} ({self.result.draws} draws)"
+
+    @property
+    def verdict(self) -> str:
+        """``"rejected"``, ``"not-rejected"`` or ``"error"``."""
+        return self.result.verdict
+
+    @property
+    def detectable_tv(self) -> float | None:
+        """A total variation of this size would have been found on every input that was reached."""
+        return self.result.detectable_tv
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of ``check``."""
+        return check_report(self.sampler, self.style, self.result)
+
+    def _records(self) -> list[dict[str, str]]:
+        return [
+            {
+                "input": one["input"],
+                "rows a call": "varying" if one["rows"] is None else str(one["rows"]),
+                "draws": str(one["draws"]),
+                "detectable TV": shown(one.get("detectable_tv")),
+            }
+            for one in self.result.inputs
+        ]
+
+    def _remarks(self) -> list[str]:
+        return lines(self.result)
+
+
+def check(
+    sampler: Callable[..., Any],
+    *,
+    pairs: Sequence[Any] | None = None,
+    style: str = "tokens",
+    **settings: Any,
+) -> CheckReport:
+    """Is a sampler lossless? Draws from it, tested against the target at a stated error rate.
+
+    Parameters
+    ----------
+    sampler : callable
+        By ``style``: ``sampler(target, draft, rng)``, ``sampler(target, draft, candidates, rng)`` or
+        ``sampler(targets, drafts, path, rng)``; see `resispec_verify.sampler_check.check.check_sampler`.
+    pairs : sequence, optional
+        What it is checked on: names of the fixed battery, or ``(target, draft)`` probabilities ``(V,)``.
+        Default: the battery, and a search for the worst pair.
+    style : {"tokens", "candidates", "block"}
+    **settings
+        Of `resispec_verify.sampler_check.settings.CheckSettings`: draws, seconds, alpha, seed, ...
+
+    Returns
+    -------
+    CheckReport
+
+    Raises
+    ------
+    InputError
+        Settings or pairs that make no sense. What the sampler raises is the verdict ``"error"``.
+    """
+    if not callable(sampler) or isinstance(sampler, type):
+        raise InputError(
+            f"sampler must be a function, or an instance that can be called; got {in_words(sampler)}"
+        )
+    if settings.get("rule") is not None:
+        settings["rule"] = given_rule(settings["rule"])
+    settings.setdefault("search", pairs is None)
+    chosen = CheckSettings(style=style, **settings)
+    result = check_sampler(sampler, chosen, inputs=given_inputs(pairs))
+    return CheckReport(getattr(sampler, "__qualname__", type(sampler).__qualname__), style, result)

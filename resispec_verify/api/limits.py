@@ -1,0 +1,109 @@
+"""``limits``: acceptance beside what no exact rule can exceed; the command ``limits`` from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from resispec_verify.api.report import Report
+from resispec_verify.api.sources import Asked, PathLike
+from resispec_verify.api.verify import given_rules
+from resispec_verify.arrays import ArrayLike
+from resispec_verify.distributions import Sampling
+from resispec_verify.dumps import FlatDump
+from resispec_verify.inputs import MOST_CANDIDATES, whole
+from resispec_verify.rules import Rule
+from resispec_verify.tables.limits import add_limits, limits_report, summarize_limits
+from resispec_verify.tables.reading import Clock
+from resispec_verify.tables.row import Row, label
+
+__all__ = ["LimitsReport", "limits"]
+
+
+@dataclass(frozen=True, repr=False)
+class LimitsReport(Report):
+    """Acceptance and limits, by rule."""
+
+    rows: Sequence[Row]
+
+    title = "acceptance (P(a candidate is emitted)) beside the limits of exact rules, means over positions"
+
+    @property
+    def limit(self) -> float | None:
+        """The acceptance that no exact rule can exceed, of the first rule's candidates; None if unknown."""
+        return summarize_limits(self.rows[0])["limit_mean"]
+
+    @property
+    def sequential_limit(self) -> float | None:
+        """The same for rules that look at candidates one by one; None if unknown."""
+        return summarize_limits(self.rows[0])["sequential_limit_mean"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of ``limits``."""
+        return limits_report(self.rows)
+
+    def _records(self) -> list[dict[str, str]]:
+        found = []
+        for row in self.rows:
+            r = summarize_limits(row)
+            found.append(
+                {
+                    "rule": label(row.rule),
+                    "T": f"{row.temperature:g}",
+                    "n": str(row.candidates),
+                    "positions": str(r["positions"]),
+                    "acceptance": " .. ".join(f"{v:.4f}" for v in sorted(set(r["acceptance_mean_bounds"]))),
+                    "sequential limit": _shown(r["sequential_limit_mean"]),
+                    "limit": _shown(r["limit_mean"]),
+                    "above": str(r["above_limit"]),
+                }
+            )
+        return found
+
+    def _remarks(self) -> list[str]:
+        results = self.to_dict()["results"]
+        return [
+            f"{r['rule']} cannot be exact: it accepts more than any exact rule can at position "
+            f"{r['witness_position']}."
+            for r in results
+            if r["cannot_be_exact"]
+        ]
+
+
+def limits(
+    target: ArrayLike | PathLike | FlatDump | Sequence[PathLike],
+    draft: ArrayLike | None = None,
+    *,
+    rule: str | Rule | Sequence[str | Rule] = "optimal-sequential",
+    candidates: int = 3,
+    sampling: Sampling | Sequence[Sampling] | None = None,
+    proposal: ArrayLike | Sampling | None = None,
+    input: str | None = None,
+    positions: slice | range | None = None,
+) -> LimitsReport:
+    """Acceptance of rules beside what no exact rule can exceed; a rule above the limit cannot be exact.
+
+    Parameters are those of `verify`. The default rule is the best one that looks at i.i.d. candidates one by
+    one, so that its acceptance is its limit.
+
+    Returns
+    -------
+    LimitsReport
+
+    Raises
+    ------
+    InputError
+        As `verify`.
+    """
+    whole("candidates", candidates, 1, MOST_CANDIDATES)
+    rules = given_rules(rule)
+    rows: dict[tuple[str, float], Row] = {}
+    asked = Asked(target, draft, proposal, sampling, input, positions)
+    for batch in asked.pairs(Clock()):
+        add_limits(rows, rules, batch, candidates)
+    return LimitsReport(list(rows.values()))
+
+
+def _shown(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.4f}"

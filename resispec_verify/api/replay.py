@@ -1,0 +1,128 @@
+"""``replay``: logged rounds of a real decoder, recomputed; the command ``replay`` from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from resispec_verify.api.report import Report
+from resispec_verify.api.sources import PathLike
+from resispec_verify.distributions import Sampling
+from resispec_verify.errors import InputError
+from resispec_verify.inputs import shown
+from resispec_verify.logged.replay import replay as replay_rounds
+from resispec_verify.logged.replay_summary import ALPHA, summarize_replay
+from resispec_verify.logged.rounds_input import read_rounds
+from resispec_verify.rules import Block, Rule, make_path_rule
+from resispec_verify.rules.given import given_rule
+from resispec_verify.schema import envelope
+
+__all__ = ["ReplayReport", "replay"]
+
+
+@dataclass(frozen=True, repr=False)
+class ReplayReport(Report):
+    """What logged rounds show of a rule."""
+
+    result: dict[str, Any]
+
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        """File, rule and verdict."""
+        r = self.result
+        return f"{r['path']}: {r['rounds']} rounds, rule {r['rule']}: {self.verdict}"
+
+    @property
+    def verdict(self) -> str:
+        """``"diverges"``, ``"rejected"`` (by a statistical test) or ``"not-rejected"``, which is no proof."""
+        if self.result["divergences"] or self.result["output_differs_at"] is not None:
+            return "diverges"
+        return self.result["statistics"]["verdict"]
+
+    @property
+    def first_divergence(self) -> dict[str, Any] | None:
+        """The first logged decision that is not what the rule does, with its numbers."""
+        return self.result["first_divergence"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of ``replay``."""
+        return envelope("replay", [self.result])
+
+    def _records(self) -> list[dict[str, str]]:
+        r = self.result
+        tests = [test for test in (r["draft_token_test"], *r["next_token_tests"]) if test]
+        rows = [
+            ("decisions", r["decisions"], f"{r['agree']} agree"),
+            ("next tokens", r["next_tokens"], f"{r['next_tokens_possible']} possible"),
+            *((f"{test['kind']} draws", test["draws"], test["verdict"]) for test in tests),
+        ]
+        return [{"test": name, "count": str(count), "found": found} for name, count, found in rows]
+
+    def _remarks(self) -> list[str]:
+        return list(self.result["notes"])
+
+
+def replay(
+    path: PathLike,
+    *,
+    rule: str | Rule | Block = "speculative",
+    sampling: Sampling | None = None,
+    input: str | None = None,
+    eos: Collection[int] = (),
+    uniforms: bool = True,
+    alpha: float = ALPHA,
+) -> ReplayReport:
+    """Recompute every logged accept or reject decision of real rounds, and test what was drawn.
+
+    Parameters
+    ----------
+    path : path
+        A dump of rounds.
+    rule : str, Rule or Block
+        The rule that the engine should follow: one draft token a position, or block verification.
+    sampling : Sampling, optional
+        Temperature and filters. Default: what the dump states, or else temperature 1.
+    input : {"logits", "probabilities", "log-probabilities"}, optional
+        What the rows are. Default: logits, refused where they look like probabilities.
+    eos : collection of int
+        Tokens that end a text, beside those that the dump states.
+    uniforms : bool
+        Whether to recompute decisions with the logged uniforms.
+    alpha : float
+        Level of all statistical tests together.
+
+    Returns
+    -------
+    ReplayReport
+
+    Raises
+    ------
+    InputError
+        A dump that cannot be read, or a rule that cannot be replayed.
+    """
+    if not 0 < alpha < 1:
+        raise InputError(f"alpha must be in (0, 1), got {alpha:g}")
+    if sampling is not None and not isinstance(sampling, Sampling):
+        raise InputError(f"sampling must be a Sampling, such as Sampling(0.7); got {shown(sampling)}")
+    followed = replayable(rule)
+    options = {} if sampling is None else vars(sampling)
+    rounds = read_rounds(path, kind=input, stops=eos, options=options)
+    return ReplayReport(summarize_replay(replay_rounds(rounds, followed, options, uniforms=uniforms), alpha))
+
+
+def replayable(rule: str | Rule | Block) -> Rule | Block:
+    """The rule, if rounds can be replayed with it; raises `InputError`."""
+    if isinstance(rule, Block):
+        return rule
+    if rule == Block.name:
+        found = make_path_rule("block")
+        assert isinstance(found, Block)
+        return found
+    found = given_rule(rule)
+    if found.depends_on == "tuple" or found.least_candidates > 1:
+        raise InputError(
+            f"rule {found.name!r} decides about several candidates of one position at once; replay needs a "
+            "rule that verifies one draft token a position, such as speculative, or block"
+        )
+    return found

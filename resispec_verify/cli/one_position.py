@@ -1,0 +1,75 @@
+"""One position to look at, of a dump or by hand: what `explore`, `picture` and `runtime` share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from resispec_verify.cli.options import DumpOptions, HandOptions, InputOption, TemperatureOption
+from resispec_verify.cli.output import open_dump
+from resispec_verify.cli.parameters import Count
+from resispec_verify.errors import InputError
+
+if TYPE_CHECKING:
+    from resispec_verify.dumps import FlatDump
+
+__all__ = ["OnePair", "PositionOptions", "dump_at"]
+
+
+class OnePair(NamedTuple):
+    """Two laws ``(V,)``, what a report says of where they come from, and the same as a title."""
+
+    target: Any
+    draft: Any
+    facts: dict[str, Any]
+    title: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositionOptions(InputOption, TemperatureOption, HandOptions, DumpOptions):
+    """A position of a dump, or a pair by hand.
+
+    Attributes
+    ----------
+    logits
+        A dump of target and draft logits.
+    position
+        Position of the dump, 0-based. Default: 0.
+    """
+
+    position: Count | None = None
+
+    def of_dump(self) -> OnePair:
+        """The pair at the position."""
+        from resispec_verify.backends import get_backend
+        from resispec_verify.tables.reading import Clock, pairs_of
+
+        reading = self.reading(self.input)
+        dump, i = dump_at(self.paths, self.position)
+        here = replace(reading, start=i, stop=i + 1)
+        members = next(iter(pairs_of(dump, here, backend=get_backend("numpy"), clock=Clock())))
+        t = members.sampling.temperature
+        return OnePair(
+            members.pair.target[0],
+            members.pair.draft[0],
+            {"path": str(self.paths[0]), "position": i, "temperature": t},
+            f"{self.paths[0].name}, position {i}, T = {t:g}, V = {dump.vocab:,}",
+        )
+
+    def given(self) -> OnePair:
+        """The pair by hand."""
+        pair = self.pair()
+        return OnePair(pair.target, pair.draft, {"position": 0}, "the given pair")
+
+
+def dump_at(paths: list[Path], position: int | None) -> tuple[FlatDump, int]:
+    """The one dump of these, and a position that it has."""
+    if len(paths) != 1:
+        raise InputError(
+            "one position of one dump is looked at; give one path (explore --check takes several)"
+        )
+    dump, position = open_dump(paths[0]), position or 0
+    if not 0 <= position < dump.positions:
+        raise InputError(f"{paths[0]}: position {position} is outside 0..{dump.positions - 1}")
+    return dump, position

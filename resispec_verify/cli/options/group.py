@@ -1,0 +1,44 @@
+"""A group of options, and the refusal of options that would do nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cyclopts import Parameter
+
+from resispec_verify.errors import InputError
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """A group of options; a subclass adds to them."""
+
+
+def values_of(*groups: Options) -> dict[str, Any]:
+    """The values of all options of these groups, by name."""
+    return {name: value for group in groups for name, value in vars(group).items()}
+
+
+def refuse_without(needed: str, *groups: Options, **options: object) -> None:
+    """Refuse options that were given, and would do nothing, without the option ``needed``."""
+    _refuse(groups, options, f"needs {needed}, which is not given; leave it out")
+
+
+def refuse_by_hand(*groups: Options, **options: object) -> None:
+    """Hand-given values are used as they are: an option that would change them is a mistake."""
+    _refuse(groups, options, "needs --logits: the values of --target and --draft are used as they are")
+
+
+def refuse_beside(other: str, *groups: Options, **options: object) -> None:
+    """Refuse options that were given, and would do nothing, beside the option ``other``."""
+    _refuse(groups, options, f"would do nothing beside {other}; leave it out")
+
+
+def _refuse(groups: tuple[Options, ...], options: Mapping[str, object], why: str) -> None:
+    values = {**values_of(*groups), **options}
+    given = [name for name, value in values.items() if value is not None and value is not False]
+    if given:
+        raise InputError(f"{', '.join('--' + name.replace('_', '-') for name in given)} {why}")

@@ -1,0 +1,119 @@
+"""Options of where target and draft come from."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from resispec_verify.cli.options.group import Options, refuse_by_hand
+from resispec_verify.cli.parameters import Files, Flag, Text
+from resispec_verify.errors import InputError
+
+if TYPE_CHECKING:
+    from resispec_verify.distributions import Pair
+
+_Dumps = TypeVar("_Dumps", bound="DumpOptions")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DumpOptions(Options):
+    """Where logits come from.
+
+    Attributes
+    ----------
+    logits
+        One or more dumps of target and draft logits.
+    """
+
+    logits: Files | None = None
+
+    def joined(self: _Dumps, files: Iterable[Path]) -> _Dumps:
+        """The same with the dumps that were named without ``--logits``, which come first."""
+        return replace(self, logits=[*files, *(self.logits or [])] or None)
+
+    @property
+    def paths(self) -> list[Path]:
+        """All dumps."""
+        return self.logits or []
+
+
+@dataclass(frozen=True, kw_only=True)
+class HandOptions(Options):
+    """Laws given by hand.
+
+    Attributes
+    ----------
+    target
+        Target probabilities by hand, "0.3,0.4,0.3", instead of a dump.
+    draft
+        Draft probabilities by hand.
+    """
+
+    target: Text | None = None
+    draft: Text | None = None
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether any was given."""
+        return self.target is not None or self.draft is not None
+
+    def pair(self) -> "Pair":
+        """The pair, both ``(V,)``."""
+        from resispec_verify.distributions import pair_from_probabilities
+
+        if self.target is None or self.draft is None:
+            missing = "draft" if self.target else "target"
+            raise InputError(f"--{missing} is missing: give both --target and --draft")
+        values = []
+        for name, text in (("--target", self.target), ("--draft", self.draft)):
+            try:
+                values.append([float(part) for part in text.split(",")])
+            except ValueError:
+                raise InputError(f"{name} must be numbers such as 0.3,0.4,0.3; got {text!r}") from None
+        return pair_from_probabilities(*values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PadOption(Options):
+    """Vocabularies that differ.
+
+    Attributes
+    ----------
+    pad_vocab
+        Pad the narrower of two vocabularies with probability 0.
+    """
+
+    pad_vocab: Flag = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardsOption(Options):
+    """Files of a folder.
+
+    Attributes
+    ----------
+    shards
+        What the files of a folder are parts of, where they do not say it.
+    """
+
+    shards: Literal["vocab", "positions"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpeningOptions(ShardsOption, PadOption):
+    """How dumps are opened."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions(OpeningOptions, HandOptions, DumpOptions):
+    """Dumps, or laws by hand."""
+
+    def check(self, purpose: str, *only_of_dumps: Options, **options: object) -> None:
+        """Refuse both, and neither, with nothing to ``purpose``; by hand, options that are of dumps only."""
+        if not self.by_hand and not self.logits:
+            raise InputError(f"nothing to {purpose}: give --logits PATH..., or --target and --draft")
+        if self.by_hand and self.logits is not None:
+            raise InputError("give either --logits PATH... or --target and --draft, not both")
+        if self.by_hand:
+            opening = {"pad_vocab": self.pad_vocab, "shards": self.shards}
+            refuse_by_hand(*only_of_dumps, **opening, **options)

@@ -1,0 +1,191 @@
+"""Work on dumps, one after the other: each once, and what is wrong with one costs only that one.
+
+Laws given by hand go the same way: one more dump, of one position.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from resispec_verify.cli import interrupts
+from resispec_verify.cli.output import open_dump, progress
+from resispec_verify.errors import InputError
+
+if TYPE_CHECKING:
+    from resispec_verify.backends import Backend
+    from resispec_verify.cli.options import SourceOptions
+    from resispec_verify.dumps import FlatDump
+    from resispec_verify.tables.marginals import Evaluation
+    from resispec_verify.tables.reading import PairBatch, Reading
+
+__all__ = [
+    "check_tokens", "collected", "compile_kernels", "finish", "over_dumps", "over_pairs", "pairs_by_hand",
+    "pool_into", "rows_of_pairs", "say",
+]  # fmt: skip
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+def collected(items: Iterable[_Item], work: Callable[[_Item], _Result]) -> tuple[list[_Result], list[str]]:
+    """What the work on each item gave, and one line for each item that could not be used."""
+    results, failures = [], []
+    for item in items:
+        try:
+            results.append(work(item))
+        except InputError as error:
+            failures.append(str(error))
+    return results, failures
+
+
+def over_dumps(
+    paths: Sequence[Path], work: Callable[[Path], _Result], counted: str = "positions"
+) -> tuple[list[_Result], list[str]]:
+    """The same for paths of dumps, each of which may be given once: its ``counted`` would count twice."""
+    seen: set[str] = set()
+
+    def once(path: Path) -> _Result:
+        if os.path.realpath(path) in seen:
+            raise InputError(f"{path}: given twice; its {counted} would count twice")
+        seen.add(os.path.realpath(path))
+        return work(path)
+
+    return collected(paths, once)
+
+
+def over_pairs(
+    source: SourceOptions,
+    reading: Reading,
+    evaluation: Evaluation,
+    add: Callable[[dict[Any, Any], PairBatch], Any],
+    backend: Backend,
+) -> tuple[list[Any], list[str]]:
+    """Rows over the pairs of all dumps, or over the one given by hand; those of one key are pooled.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+        The rules and candidates; each dump is checked to have enough tokens.
+    add : callable
+        Adds some pairs to rows by key.
+
+    Returns
+    -------
+    rows : list
+        They have a method ``extend``.
+    failures : list of str
+        A line for each dump that could not be used; none of its positions is in the rows.
+    """
+    rows: dict[Any, Any] = {}
+    if source.by_hand:
+        batch = pairs_by_hand(source, evaluation, backend)
+        compile_kernels(evaluation)
+        add(rows, batch)
+        return list(rows.values()), []
+    ready: list[Path] = []
+
+    def rows_of(path: Path) -> dict[Any, Any]:
+        dump = open_dump(path, pad_vocab=source.pad_vocab, shards=source.shards)
+        check_tokens(evaluation, dump.vocab, str(path))
+        if not ready:
+            compile_kernels(evaluation)
+        ready.append(path)
+        return rows_of_pairs(dump, reading, add, backend)
+
+    found, failures = over_dumps(source.paths, rows_of)
+    for fresh in found:
+        pool_into(rows, fresh)
+    return list(rows.values()), failures
+
+
+def rows_of_pairs(
+    dump: FlatDump,
+    reading: Reading,
+    add: Callable[[dict[Any, Any], PairBatch], Any],
+    backend: Backend,
+) -> dict[Any, Any]:
+    """Rows over the pairs of one dump, by key."""
+    from resispec_verify.tables.reading import Clock, pairs_of, position_range
+
+    rows: dict[Any, Any] = {}
+    first, last = position_range(dump, reading)
+    with progress(dump.path, last - first) as advance:
+        for batch in pairs_of(dump, reading, backend=backend, clock=Clock(), advance=advance):
+            add(rows, batch)
+    return rows
+
+
+def pool_into(rows: dict[Any, Any], fresh: dict[Any, Any]) -> None:
+    """Add the rows of another dump; those of one key are joined."""
+    for key, row in fresh.items():
+        if key in rows:
+            rows[key].extend(row)
+        else:
+            rows[key] = row
+
+
+def pairs_by_hand(
+    source: SourceOptions, evaluation: Evaluation, backend: Backend, precision: str = "float64"
+) -> PairBatch:
+    """The laws given by hand, as they are, as the only position of a dump."""
+    import numpy as np
+
+    from resispec_verify.distributions import Pair
+    from resispec_verify.tables.reading import by_hand
+
+    pair = source.pair()
+    check_tokens(evaluation, len(pair.target), "--target")
+    laws = (backend.asarray(v[None, :].astype(getattr(np, precision))) for v in (pair.target, pair.draft))
+    return by_hand(Pair(*laws))
+
+
+def check_tokens(evaluation: Evaluation, vocab: int, where: str) -> None:
+    """Refuse tokens outside the vocabulary, and more different candidates than it has tokens."""
+    from resispec_verify.tables.distinct import check_vocabulary
+
+    check_vocabulary(evaluation.rules, evaluation.candidates, vocab, where)
+    worst = max(evaluation.candidate_list or (0,))
+    if worst >= vocab:
+        raise InputError(
+            f"--candidate-list: token {worst} is outside the vocabulary 0..{vocab - 1} of {where}"
+        )
+
+
+def compile_kernels(evaluation: Evaluation) -> None:
+    """Load the compiled kernels; where they have to be compiled, which takes long, say so."""
+    import numpy as np
+
+    from resispec_verify.evidence.enumeration import operational_marginals
+    from resispec_verify.kernels.jit import on_compilation
+    from resispec_verify.kernels.optimal.transport import transport_limit
+
+    with on_compilation(_announce):
+        p, q = np.asarray([[0.25, 0.75]]), np.asarray([[0.5, 0.5]])
+        transport_limit(p, q, 1)
+        if evaluation.operational:
+            for rule in evaluation.rules:
+                interrupts.check()
+                n = max(min(2, evaluation.candidates), rule.least_candidates)
+                operational_marginals(rule, p, q, n)
+
+
+def _announce(cached: bool) -> None:
+    when = "first run only, about 20 s; cached afterwards" if cached else "about 20 s; no folder to cache it"
+    say(f"compiling the path kernels ({when})")
+
+
+def say(line: str) -> None:
+    """A remark, on standard error."""
+    print(f"resispec-verify: {line}", file=sys.stderr)
+
+
+def finish(failures: Iterable[str], status: int = 0) -> int:
+    """Say what could not be used; the exit status, which is ``status`` where all could."""
+    failures = list(failures)
+    for failure in failures:
+        say(f"error: {failure}")
+    return 2 if failures else status

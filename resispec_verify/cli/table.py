@@ -1,0 +1,72 @@
+"""Tables on a terminal: fewer columns where it is narrow, and nothing cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from resispec_verify.cli.output import print_lines
+
+__all__ = ["number", "print_records"]
+
+COLOURS = {
+    "exact": "green", "inexact": "bold red", "undecided": "yellow", "exact-if": "yellow",
+    "proved": "green", "refuted": "bold red", "repaired": "yellow", "failed": "reverse red",
+}  # fmt: skip
+# Columns that a narrow terminal can do without, in the order in which they go.
+DISPENSABLE = ("positions", "KL max", "gap max", "TV max", "limit")
+LEFT = ("rule", "dataset", "budget", "dump")
+
+
+def print_records(
+    console: Any,
+    title: str,
+    records: Sequence[dict[str, str]],
+    *,
+    dispensable: Sequence[str] = DISPENSABLE,
+    left: Sequence[str] = LEFT,
+) -> None:
+    """As a table, with fewer columns on a narrow terminal, or one value a line; nothing is cut off.
+
+    Parameters
+    ----------
+    dispensable : sequence of str
+        Columns that a narrow terminal can do without, in the order in which they go.
+    left : sequence of str
+        Columns of words, which begin at their left.
+    """
+    columns = list(records[0])
+    may_go = [name for name in dispensable if name in columns]
+    hidden: list[str] = []
+    while _width(columns, records) > console.width and len(hidden) < len(may_go):
+        hidden.append(may_go[len(hidden)])
+        columns.remove(hidden[-1])
+    if title:
+        console.print(Text(title), soft_wrap=True)
+    if _width(columns, records) > console.width:
+        for record in records:
+            print_lines(console, ["", *(f"  {key}: {value}" for key, value in record.items())])
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="left" if column in left else "right", no_wrap=True)
+    for record in records:
+        table.add_row(*(Text(record[c], style=COLOURS.get(record[c], "")) for c in columns))
+    console.print(table)
+    if hidden:
+        print_lines(console, [f"(not shown at this width: {', '.join(hidden)}; see --json)"])
+
+
+def _width(columns: Sequence[str], records: Sequence[dict[str, str]]) -> int:
+    return sum(max(len(c), *(len(r[c]) for r in records)) + 3 for c in columns)
+
+
+def number(value: Any) -> str:
+    """Four decimals, or a power of ten where these would be lost; text as it is, None as ``-``."""
+    if value is None or isinstance(value, str):
+        return "-" if value is None else value
+    return "0" if value == 0 else (f"{value:.2e}" if abs(value) < 1e-3 else f"{value:.4f}")

@@ -1,0 +1,58 @@
+"""`resispec-verify tree cost`: nodes and levels of trees; no dump is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from resispec_verify.cli.options import OutputOptions
+from resispec_verify.cli.output import json_report
+from resispec_verify.cli.parameters import Texts
+from resispec_verify.cli.table import print_records
+from resispec_verify.cli.tree.recorded import parsed, shortened
+from resispec_verify.errors import InputError
+from resispec_verify.topology import Topology
+
+__all__ = ["cost"]
+
+
+def cost(topology: Texts | None = None, *, output: OutputOptions = OutputOptions()) -> int:
+    """What trees cost: one verification is a pass of the target over so many nodes.
+
+    Parameters
+    ----------
+    topology
+        "d5b3": 5 levels, the root included, 3 children a node; or the parent of each node, "-1,0,0,1". One or
+        more.
+    output.csv
+        Write one line a tree here.
+    """
+    output.check()
+    if not topology:
+        raise InputError("nothing to do: give one or more trees, such as d5b3")
+    results = [_shape(tree) for tree in parsed(topology)]
+    console = output.write(
+        json_report("tree", results),
+        lambda: [{k: v for k, v in r.items() if k != "nodes_by_level"} for r in results],
+    )
+    records = [
+        {
+            "tree": shortened(r["topology"]),
+            "cost": str(r["cost"]),
+            "levels": str(r["levels"]),
+            "leaves": str(r["leaves"]),
+            "nodes by level": " ".join(map(str, r["nodes_by_level"])),
+        }
+        for r in results
+    ]
+    print_records(console, "trees: one verification costs a target pass over so many nodes", records)
+    return 0
+
+
+def _shape(tree: Topology) -> dict[str, Any]:
+    return {
+        "topology": str(tree),
+        "cost": tree.nodes,
+        "levels": tree.levels,
+        "leaves": sum(not children for children in tree.children),
+        "nodes_by_level": [tree.depths.count(d) for d in range(tree.levels)],
+    }

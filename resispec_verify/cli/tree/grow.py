@@ -1,0 +1,197 @@
+"""`resispec-verify tree grow`: the tree of a budget with the longest step."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from resispec_verify.cli.options import (
+    DumpOptions,
+    Options,
+    OutputOptions,
+    make_reading,
+    refuse_without,
+)
+from resispec_verify.cli.output import json_report, open_dump, print_lines
+from resispec_verify.cli.over_dumps import finish, over_dumps
+from resispec_verify.cli.parameters import Count, DumpFile, Names, Text
+from resispec_verify.cli.table import print_records
+from resispec_verify.cli.tree.recorded import DrawnOptions, evaluated, rules_for
+from resispec_verify.errors import InputError
+from resispec_verify.topology import Topology
+
+if TYPE_CHECKING:
+    from resispec_verify.rules import Rule
+
+    # A rule, the temperature, and what its candidates do at nodes that have 1, 2, ... of them.
+    Measured = tuple[Rule, float, list[Any]]
+
+__all__ = ["GrowthOptions", "check_nodes", "grow"]
+
+MOST_NODES = 512
+MOST_BRANCHES = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrowthOptions(Options):
+    """What a tree is grown from, and how far.
+
+    Attributes
+    ----------
+    levels
+        At most so many levels, the root included.
+    candidates
+        With a flat dump: at most so many children a node (4).
+    acceptance
+        Instead of a dump: the probability that the first, second, ... candidate is emitted, as "0.6,0.2,0.1".
+    """
+
+    levels: Count | None = None
+    candidates: Count | None = None
+    acceptance: Text | None = None
+
+    def check(self) -> None:
+        """Refuse numbers that are out of range."""
+        if self.levels is not None and self.levels < 1:
+            raise InputError(f"--levels must be at least 1, got {self.levels}")
+        if self.candidates is not None and not 1 <= self.candidates <= MOST_BRANCHES:
+            raise InputError(f"--candidates must be in 1..{MOST_BRANCHES}, got {self.candidates}")
+
+
+def grow(
+    *files: DumpFile,
+    dumps: DumpOptions = DumpOptions(),
+    nodes: Count,
+    growth: GrowthOptions = GrowthOptions(),
+    rule: Names | None = None,
+    drawn: DrawnOptions = DrawnOptions(),
+    output: OutputOptions = OutputOptions(),
+) -> int:
+    """The tree of at most so many nodes with the longest step, if acceptance is the same at every node.
+
+    Parameters
+    ----------
+    dumps.logits
+        One or more dumps that acceptance is measured on: all trees, or all flat.
+    nodes
+        At most so many nodes, the root included.
+    rule
+        A rule; repeat for several. Default: all for candidates drawn as those of a tree dump; of a flat one
+        specinfer, optimal-sequential and optimal-joint.
+    output.csv
+        Write one line a tree here.
+    """
+    paths = dumps.joined(files).paths
+    output.check(paths)
+    check_nodes("--nodes", nodes)
+    growth.check()
+    failures: list[str] = []
+    if growth.acceptance is None:
+        if not paths:
+            raise InputError("growing needs probabilities: give --acceptance A,B,... or --logits PATH...")
+        measured, failures = _measured(paths, rule, drawn, growth.candidates)
+        results = [
+            {"rule": rule.name, "options": rule.options(), "temperature": t}
+            | _best_tree(acceptance, nodes, growth.levels)
+            for rule, t, acceptance in measured
+        ]
+    else:
+        if paths:
+            raise InputError("give either --acceptance or --logits, not both")
+        refuse_without("--logits", drawn, rule=rule, candidates=growth.candidates)
+        results = [_best_tree(_by_hand(growth.acceptance), nodes, growth.levels)]
+    if results:
+        console = output.write(
+            json_report("tree", results),
+            lambda: [{k: v for k, v in r.items() if k not in ("acceptance", "options")} for r in results],
+        )
+        title = "the tree with the longest step, if acceptance is the same at every node"
+        print_records(console, title, [_record(r) for r in results])
+        print_lines(console, [f"{r.get('rule', 'by hand')}: {r['topology']}" for r in results])
+    return finish(failures)
+
+
+def check_nodes(option: str, nodes: int) -> None:
+    """Refuse a budget that is out of range."""
+    if not 1 <= nodes <= MOST_NODES:
+        raise InputError(f"{option} must be in 1..{MOST_NODES}, got {nodes}")
+
+
+def _by_hand(text: str) -> list[list[float]]:
+    try:
+        given = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--acceptance must be numbers such as 0.6,0.2,0.1; got {text!r}") from None
+    if not all(0 <= value <= 1 for value in given) or sum(given) > 1 + 1e-9:
+        raise InputError(f"--acceptance {text}: probabilities in [0, 1] that sum to at most 1 are needed")
+    if len(given) > MOST_BRANCHES:
+        raise InputError(f"--acceptance has {len(given)} values; at most {MOST_BRANCHES} children a node")
+    return [given[:m] for m in range(1, len(given) + 1)]
+
+
+def _best_tree(acceptance: list[Any], nodes: int, levels: int | None) -> dict[str, Any]:
+    from resispec_verify.kernels.optimal.tree_growth import grow as grown
+
+    parents, length = grown(acceptance, nodes, levels)
+    found = Topology(tuple(parents))
+    return {
+        "topology": str(found),
+        "cost": found.nodes,
+        "levels": found.levels,
+        "predicted_length": length,
+        "acceptance": acceptance,
+    }
+
+
+def _measured(
+    paths: list[Path], names: list[str] | None, drawn: DrawnOptions, candidates: int | None
+) -> tuple[list[Measured], list[str]]:
+    """What tree dumps or flat ones tell of each rule, and one line for each that could not be used."""
+    kinds = _kinds(paths)
+    if len(kinds) > 1:
+        raise InputError("a tree is grown from tree dumps or from flat ones, not both at once")
+    if kinds != {"tree"}:
+        return _on_flat(paths, names, drawn, candidates or 4)
+    if candidates is not None:
+        raise InputError("--candidates is for flat dumps: a tree dump has as many as it has; leave it out")
+    rows, failures = evaluated(paths, names, [], drawn, by_count=True)
+    return [(row.rule, row.sampling.temperature, row.acceptance_by_count()) for row in rows], failures
+
+
+def _kinds(paths: list[Path]) -> set[str]:
+    from resispec_verify.dumps import kind, load_mapping
+
+    kinds = set()
+    for path in filter(Path.exists, paths):
+        with contextlib.suppress(InputError):  # which is said when it is opened
+            kinds.add("tree" if path.is_file() and kind(load_mapping(path)) == "tree" else "flat")
+    return kinds
+
+
+def _on_flat(
+    paths: list[Path], names: list[str] | None, drawn: DrawnOptions, candidates: int
+) -> tuple[list[Measured], list[str]]:
+    """Mean acceptance by candidate, of each rule with 1, 2, ... candidates."""
+    from resispec_verify.tables.trees import flat_acceptance
+
+    if drawn.siblings is not None:
+        raise InputError("--siblings is for tree dumps: in a flat one candidates are drawn as a rule says")
+    temperatures = [] if drawn.temperature is None else [drawn.temperature]
+    reading = make_reading(temperatures, drawn, kind=drawn.input)
+    dumps, failures = over_dumps(paths, lambda path: open_dump(path, pad_vocab=drawn.pad_vocab))
+    names = names or ["specinfer", "optimal-sequential", "optimal-joint"]
+    rules = rules_for(names, "", [Topology.complete(2, candidates)])
+    return flat_acceptance(dumps, reading, rules, candidates), failures
+
+
+def _record(r: dict[str, Any]) -> dict[str, str]:
+    """A line of the table."""
+    return {
+        "rule": r.get("rule", "by hand"),
+        "T": f"{r['temperature']:g}" if "temperature" in r else "",
+        "cost": str(r["cost"]),
+        "levels": str(r["levels"]),
+        "length": f"{r['predicted_length']:.4f}",
+    }

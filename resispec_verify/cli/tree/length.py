@@ -1,0 +1,100 @@
+"""`resispec-verify tree length`: how many tokens a step over recorded trees emits, beside its bounds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from resispec_verify.cli.options import DumpOptions, OutputOptions
+from resispec_verify.cli.output import json_report
+from resispec_verify.cli.over_dumps import finish
+from resispec_verify.cli.parameters import DumpFile, Names, Texts
+from resispec_verify.cli.table import print_records
+from resispec_verify.cli.tree.recorded import DrawnOptions, evaluated, parsed, shortened
+from resispec_verify.errors import InputError
+
+if TYPE_CHECKING:
+    from resispec_verify.tables.trees import TreeRow
+
+__all__ = ["length"]
+
+
+def length(
+    *files: DumpFile,
+    dumps: DumpOptions = DumpOptions(),
+    rule: Names | None = None,
+    topology: Texts | None = None,
+    drawn: DrawnOptions = DrawnOptions(),
+    output: OutputOptions = OutputOptions(),
+) -> int:
+    """Accepted length of a step over recorded trees, the final token included, beside its bounds.
+
+    Parameters
+    ----------
+    dumps.logits
+        One or more tree dumps.
+    rule
+        A rule; repeat for several. Default: all for candidates drawn as those of the dump.
+    topology
+        A part of the recorded tree: "d5b3", 5 levels, the root included, 3 children a node; or the parent of
+        each node, "-1,0,0,1". Repeat for several. Default: the recorded tree.
+    output.csv
+        Write one line a prefix here.
+    """
+    paths = dumps.joined(files).paths
+    output.check(paths)
+    trees = parsed(topology)
+    if not paths:
+        raise InputError("nothing to measure: give one or more tree dumps")
+    rows, failures = evaluated(paths, rule, trees, drawn)
+    if rows:
+        results = [row.result() for row in rows]
+        console = output.write(
+            json_report("tree", results),
+            lambda: [record for row in rows for record in _records(row)],
+        )
+        kinds = ", ".join(dict.fromkeys(r["siblings"] for r in results))
+        title = f"accepted length of a step, final token included (siblings: {kinds})"
+        print_records(console, title, [_record(r) for r in results])
+    return finish(failures)
+
+
+def _records(row: TreeRow) -> list[dict[str, Any]]:
+    """Lines of the CSV, one a prefix."""
+    from resispec_verify.tables.row import label
+
+    shared = {
+        "rule": label(row.rule),
+        "temperature": row.sampling.temperature,
+        "siblings": row.siblings,
+        "topology": str(row.topology),
+    }
+    columns = {
+        "path": row.source,
+        "prefix": row.prefix,
+        "accepted_length": row.length,
+        "limit": ["" if value is None else value for value in row.limit],
+        "limit_any": ["" if value is None else value for value in row.limit_any],
+    }
+    return [shared | dict(zip(columns, line, strict=True)) for line in zip(*columns.values(), strict=True)]
+
+
+def _record(r: dict[str, Any]) -> dict[str, str]:
+    """A line of the table."""
+
+    def number(value: float | None) -> str:
+        return "unknown" if value is None else f"{value:.3f}"
+
+    return {
+        "rule": r["rule"],
+        "tree": shortened(r["topology"]),
+        "T": f"{r['temperature']:g}",
+        "cost": str(r["cost"]),
+        "prefixes": str(r["prefixes"]),
+        "length": number(r["accepted_length_mean"]),
+        "+-": number(r["accepted_length_se"]),
+        "sd": number(r["accepted_length_sd"]),
+        "by candidate": " ".join("-" if a is None else f"{a:.3f}" for a in r["acceptance"]),
+        "limit": number(r["limit_mean"]),
+        "limit +-": number(r["limit_se"]),
+        "any rule": number(r["limit_any_mean"]),
+    }

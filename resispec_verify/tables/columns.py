@@ -1,0 +1,46 @@
+"""Columns of a table: lists with one entry a position, and what is said of each where it is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import field
+from typing import Any
+
+__all__ = ["Columns", "column", "numbers"]
+
+
+class Columns:
+    """A row of a table; its lists are columns, with one entry a position."""
+
+    def add(self, **columns: Iterable[Any]) -> None:
+        """Append positions, column by column."""
+        for name, values in columns.items():
+            getattr(self, name).extend(values)
+
+    def extend(self, other: Columns) -> None:
+        """Append the positions of the same row of another batch or dump."""
+        self.add(**{name: values for name, values in vars(other).items() if isinstance(values, list)})
+
+
+def column(
+    csv: str | None = None, *, kept: bool = True, read: Callable[[Any], Any] | None = None
+) -> list[Any]:
+    """Declare a column.
+
+    Parameters
+    ----------
+    csv : str, optional
+        What ``kl --csv`` calls it; it leaves out columns without a name there, and keeps this order.
+    kept : bool
+        Whether journals have it, and what workers send back.
+    read : callable, optional
+        Makes an entry again of what `plain` made of it.
+    """
+    return field(default_factory=list, init=False, metadata={"csv": csv, "kept": kept, "read": read})
+
+
+def numbers(value: Any) -> Any:
+    """The value with the texts "inf" and "-inf" as numbers again."""
+    if isinstance(value, list):
+        return [numbers(v) for v in value]
+    return float(value) if value in ("inf", "-inf") else value

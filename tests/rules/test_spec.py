@@ -1,0 +1,94 @@
+"""Rules as text: what is written is read back, as a label too, and nothing is read as something else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import Literal, get_args, get_origin, get_type_hints
+
+import pytest
+
+from resispec_verify.errors import InputError
+from resispec_verify.rules import NEED_PARAMETERS, PATH_RULES, RULES, PathRule, ResiSpec, Rule, SGLang
+from resispec_verify.rules.spec import options_in, parse_any_rule, parse_rule, rule_text
+from resispec_verify.tables.marginals import label
+
+# One value of every rule whose parameters are open.
+OPEN = {
+    "csd": "csd:ratio=0.5,memory=5:17 3:8",
+    "easd": "easd:target_entropy=1.5,draft_entropy=0.1,top_n=3,overlap=0.5,rejects=overlap",
+    "optimal-siblings": "optimal-siblings:values=1,0.3333333333333333",
+}
+# Of options that are numbers or words, a value that is not the default.
+OTHERS = {float: 0.1234567890123456, int: 7, str: "target"}
+
+
+def variants(kind: type) -> list[Rule | PathRule]:
+    """The rule as it is made from its name, and with each option in turn at another value."""
+    found = [parse_any_rule(OPEN.get(kind.name, kind.name))]
+    if kind.name in OPEN:
+        return found
+    hints = get_type_hints(kind)
+    for option in [field.name for field in fields(kind)] if is_dataclass(kind) else []:
+        if get_origin(hints[option]) is Callable:  # a text cannot say a function
+            continue
+        several = get_origin(hints[option]) is Literal
+        values = get_args(hints[option]) if several else [OTHERS[hints[option]]]
+        found += [kind(**{option: value}) for value in values]
+    return found
+
+
+EVERY = [rule for kind in (RULES | NEED_PARAMETERS | PATH_RULES).values() for rule in variants(kind)]
+
+
+@pytest.mark.parametrize("rule", EVERY, ids=rule_text)
+def test_a_rule_is_read_back(rule):
+    assert parse_any_rule(rule_text(rule)) == rule
+    if isinstance(rule, Rule):
+        assert parse_rule(rule_text(rule)) == rule
+        # A label has six digits of a number, so that reading it changes the rule and not the label.
+        assert label(parse_rule(label(rule))) == label(rule)
+
+
+def test_values_have_the_declared_types():
+    assert parse_rule("sglang:threshold_acc=1") == SGLang(threshold_acc=1.0)
+    assert isinstance(vars(parse_rule("sglang:threshold_acc=1"))["threshold_acc"], float)
+    easd = vars(parse_rule(OPEN["easd"]))
+    assert (easd["top_n"], easd["rejects"]) == (3, "overlap")
+    assert vars(parse_rule("optimal-siblings:values=2,1"))["values"] == (2.0, 1.0)
+    assert vars(parse_rule("csd:ratio=1,memory=5:17,3:8"))["memory"] == {(5, 17), (3, 8)}
+
+
+def test_others_give_way_to_the_text_and_to_the_default_of_other_rules():
+    assert parse_rule("resispec:budget=local", budget="floor", hole="literal") == ResiSpec(hole="literal")
+    assert parse_rule("specinfer", budget="floor") == parse_rule("specinfer")
+    assert options_in("resispec[budget=floor,hole=literal]") == {"budget", "hole"}
+    assert options_in("resispec") == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("resispec:budget=low", "rule 'resispec': budget must be one of local, floor, got 'low'"),
+        ("resispec:size=2", "rule 'resispec' has no option 'size'; it has redistribution, budget, hole"),
+        ("specinfer:size=2", "rule 'specinfer' has no option 'size'; it has none"),
+        ("resispec:floor", "'floor' is no option; write resispec:option=value"),
+        ("resispec:", "'' is no option"),
+        ("resispec:budget=floor,budget=local", "says budget twice"),
+        ("resispec:budget=", "budget must be one of local, floor, got ''"),
+        ("sglang:threshold_acc=high", "threshold_acc must be a number, got 'high'"),
+        ("easd:top_n=1.5", "top_n must be a whole number, got '1.5'"),
+        ("csd:ratio=0.5,memory=5", "memory must be pairs of tokens such as 5:17 3:8, got '5'"),
+        ("csd[ratio=0.5,memory=12 pairs]", "memory must be pairs of tokens"),
+        ("csd:ratio=0.5", "memory"),
+        ("optimal-siblings", "needs values"),
+        ("resispecc:budget=floor", "did you mean 'resispec'?"),
+        ("block:size=2", "rule 'block' has no option 'size'"),
+        ("medusa", "verifies paths"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_one_line(text, said):
+    with pytest.raises(InputError) as error:
+        parse_rule(text)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
