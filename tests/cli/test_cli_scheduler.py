@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 import torch
-from cli_helpers import assert_one_line, assert_refused, command, drawn, save
+from cli_helpers import Result, assert_one_line, assert_refused, drawn, save
 
 from resispec_verify.dumps.fingerprint import fingerprint
 from resispec_verify.errors import InputError
@@ -134,18 +134,11 @@ def test_the_address_of_a_worker_is_refused(cli, workers, tmp_path, dump):
     )
 
 
-def test_local_starts_processes_of_its_own(run):
-    pytest.importorskip("distributed")
-    whole = numbers(command(*run), run)
-    result = command(*run, "--scheduler", "local")
-    assert numbers(result, run) == whole
-    assert "Traceback" not in result.err
-
-
-@pytest.mark.parametrize("how", ["script", "standard input"])
-def test_local_needs_no_guard_in_the_script_that_calls_it(run, tmp_path, how):
+@pytest.mark.parametrize("how", ["script", pytest.param("standard input", marks=pytest.mark.slow)])
+def test_local_starts_processes_of_its_own_and_needs_no_guard_in_a_script(cli, run, tmp_path, how):
     """Nor a script: `multiprocessing` alone would run it again in each worker, or look for a file <stdin>."""
     pytest.importorskip("distributed")
+    whole = numbers(cli(*run), run)
     arguments = [str(word) for word in [*run, "--scheduler", "local"]]
     script = f"from resispec_verify.cli import main\nprint(main({arguments!r}))\n"
     path = tmp_path / "script.py"
@@ -154,9 +147,9 @@ def test_local_needs_no_guard_in_the_script_that_calls_it(run, tmp_path, how):
         [sys.executable, str(path) if how == "script" else "-"], input=script, capture_output=True, text=True,
         timeout=300, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout.endswith("\n0\n")
+    assert numbers(Result(done.returncode, done.stdout[:-2], done.stderr), run) == whole
 
 
 def mail(server: socket.socket) -> None:
