@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from dump_helpers import saved, saved_npz, saved_safetensors
+from dump_helpers import UNEVEN, V, one_round, saved, saved_npz, saved_safetensors, tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,20 +13,6 @@ from resispec_verify.dumps import open_dump, open_rounds, open_target, open_tree
 from resispec_verify.dumps.kinds.rounds import rounds_from_mapping
 from resispec_verify.dumps.kinds.tree import tree_from_mapping
 from resispec_verify.errors import InputError
-
-V = 6
-
-
-def one_round(gamma: int = 3, accepted: int = 1, **others) -> dict:
-    return {
-        "draft_tokens": torch.arange(gamma) % V,
-        "draft_logits": torch.randn(gamma, V),
-        "target_logits": torch.randn(gamma + 1, V),
-        "u": torch.linspace(0, 0.9, gamma, dtype=torch.float64),
-        "accepted": accepted,
-        "next_token": 2,
-        "context_len": 10,
-    } | others
 
 
 def refusal(call, *args, **options) -> str:
@@ -173,20 +159,6 @@ def test_rounds_are_kept_exactly(tmp_path_factory, data):
 
 
 # Trees
-
-
-def tree(parent, prefixes: int = 2, rows: int | None = None, **others) -> dict:
-    inner = len({p for p in parent if p >= 0})
-    count = rows or max(1, inner)
-    return {
-        "target_logits": torch.randn(prefixes, count, V),
-        "draft_logits": torch.randn(prefixes, count, V),
-        "tokens": torch.randint(0, V, (prefixes, len(parent))),
-        "parent": torch.tensor(parent),
-    } | others
-
-
-UNEVEN = [-1, 0, 0, 1, 2, 2, 2, 4]
 
 
 def test_trees(tmp_path):

@@ -171,3 +171,33 @@ def refused(path: object, read: Callable = load_mapping, **options) -> str:
     assert "\n" not in message
     assert len(message) < 1000
     return message
+
+
+#: Tokens of the rounds and trees below.
+V = 6
+
+
+def one_round(gamma: int = 3, accepted: int = 1, **others) -> dict:
+    return {
+        "draft_tokens": torch.arange(gamma) % V,
+        "draft_logits": torch.randn(gamma, V),
+        "target_logits": torch.randn(gamma + 1, V),
+        "u": torch.linspace(0, 0.9, gamma, dtype=torch.float64),
+        "accepted": accepted,
+        "next_token": 2,
+        "context_len": 10,
+    } | others
+
+
+def tree(parent, prefixes: int = 2, rows: int | None = None, **others) -> dict:
+    inner = len({p for p in parent if p >= 0})
+    count = rows or max(1, inner)
+    return {
+        "target_logits": torch.randn(prefixes, count, V),
+        "draft_logits": torch.randn(prefixes, count, V),
+        "tokens": torch.randint(0, V, (prefixes, len(parent))),
+        "parent": torch.tensor(parent),
+    } | others
+
+
+UNEVEN = [-1, 0, 0, 1, 2, 2, 2, 4]

@@ -8,10 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from dump_helpers import saved, saved_llamacpp, saved_safetensors
+from dump_helpers import UNEVEN, one_round, saved, saved_llamacpp, saved_safetensors, tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_dumps_rounds_tree import UNEVEN, one_round, tree
 
 from resispec_verify.dumps.checks.oddities import RowScan
 from resispec_verify.logged.inspection import inspect_dump
