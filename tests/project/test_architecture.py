@@ -1,6 +1,7 @@
 """The map of docs/architecture.md, held against the imports: data flows one way."""
 
 import ast
+import functools
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "resispec_verify"
@@ -60,6 +61,7 @@ def room(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@functools.cache
 def imports(path: Path) -> set[str]:
     """Rooms of the package that a file imports, also inside functions."""
     found = set()
