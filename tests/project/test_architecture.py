@@ -2,6 +2,7 @@
 
 import ast
 import re
+import functools
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "resispec_verify"
@@ -61,6 +62,7 @@ def room(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@functools.cache
 def imports(path: Path) -> set[str]:
     """Rooms of the package that a file imports, also inside functions."""
     found = set()
