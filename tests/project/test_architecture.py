@@ -1,8 +1,8 @@
 """The map of docs/architecture.md, held against the imports: data flows one way."""
 
 import ast
-import re
 import functools
+import re
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "resispec_verify"
