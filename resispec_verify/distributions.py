@@ -15,6 +15,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify import inputs
+from resispec_verify.arrays import Array
 from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import SUM_TOLERANCE, real, whole
@@ -55,7 +56,7 @@ class Sampling:
         if self.min_p is not None and not 0.0 <= self.min_p <= 1.0:
             raise InputError(f"min-p must be in [0, 1], got {self.min_p:g}")
 
-    def probabilities(self, logits: Any, *, dtype: Any) -> Any:
+    def probabilities(self, logits: Array, *, dtype: Any) -> Array:
         """Probabilities ``(..., V)`` of logits ``(..., V)`` in the working precision ``dtype``.
 
         Raises
@@ -66,7 +67,7 @@ class Sampling:
         rows = inputs.logits(logits=logits)["logits"]
         return self.law_of(rows, dtype=_working(rows, dtype))
 
-    def law_of(self, logits: Any, *, dtype: Any) -> Any:
+    def law_of(self, logits: Array, *, dtype: Any) -> Array:
         """`probabilities` of logits that are known to be right."""
         tempered = temper(logits, self.temperature, dtype=dtype)
         return softmax(filter_logits(tempered, top_k=self.top_k, top_p=self.top_p, min_p=self.min_p))
@@ -94,18 +95,18 @@ class Pair:
     proposal: Any = None
 
     @property
-    def drawn_from(self) -> Any:
+    def drawn_from(self) -> Array:
         """The proposal, or the draft where they are the same."""
         return self.draft if self.proposal is None else self.proposal
 
 
 def pair_from_logits(
-    target: Any,
-    draft: Any,
+    target: Array,
+    draft: Array,
     *,
     sampling: Sampling,
     dtype: Any,
-    proposal: Any = None,
+    proposal: Array = None,
     proposal_sampling: Sampling | None = None,
 ) -> Pair:
     """Make a pair from logits ``(..., V)``; the target and the declared draft share ``sampling``.
@@ -141,12 +142,12 @@ def pair_from_logits(
 
 
 def make_pair(
-    target: Any,
-    draft: Any,
+    target: Array,
+    draft: Array,
     *,
     sampling: Sampling,
     dtype: Any,
-    proposal: Any = None,
+    proposal: Array = None,
     proposal_sampling: Sampling | None = None,
 ) -> Pair:
     """`pair_from_logits` of logits that are known to be right: what a dump's reader has looked at."""
@@ -156,7 +157,7 @@ def make_pair(
     return Pair(sampling.law_of(target, dtype=dtype), sampling.law_of(draft, dtype=dtype), drawn)
 
 
-def _working(rows: Any, dtype: Any) -> Any:
+def _working(rows: Array, dtype: Any) -> Any:
     """The working precision: a floating type of the library of the rows, or its name."""
     xp = array_namespace(rows)
     for name in ("float64", "float32"):
@@ -168,7 +169,7 @@ def _working(rows: Any, dtype: Any) -> Any:
     )
 
 
-def pair_from_probabilities(target: Any, draft: Any, proposal: Any = None) -> Pair:
+def pair_from_probabilities(target: Array, draft: Array, proposal: Array = None) -> Pair:
     """Make a pair from probabilities given by hand; checked, never renormalised.
 
     Raises

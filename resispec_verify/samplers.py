@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import arrays, laws, token_ids
@@ -48,7 +49,7 @@ def _checked(more: int) -> Callable[[Sampler], Sampler]:
 
     def decorate(sampler: Sampler) -> Sampler:
         @functools.wraps(sampler)
-        def verify(target: Any, draft: Any, candidates: Any, uniforms: Any) -> Verified:
+        def verify(target: Array, draft: Array, candidates: Array, uniforms: Array) -> Verified:
             rows = laws(dimensions=2, target=target, draft=draft)
             target, draft = rows["target"], rows["draft"]
             count, vocab = target.shape
@@ -71,7 +72,7 @@ def _checked(more: int) -> Callable[[Sampler], Sampler]:
 
 
 @_checked(1)
-def verify_optimal_sequential(target: Any, draft: Any, candidates: Any, uniforms: Any) -> Verified:
+def verify_optimal_sequential(target: Array, draft: Array, candidates: Array, uniforms: Array) -> Verified:
     """Optimal sequential verification of n candidates a row; exact, and the most accepting such rule.
 
     Parameters
@@ -105,7 +106,7 @@ def verify_optimal_sequential(target: Any, draft: Any, candidates: Any, uniforms
 
 
 @_checked(2)
-def verify_optimal_joint(target: Any, draft: Any, candidates: Any, uniforms: Any) -> Verified:
+def verify_optimal_joint(target: Array, draft: Array, candidates: Array, uniforms: Array) -> Verified:
     """Optimal joint verification of n candidates a row; exact, and the most accepting exact rule there is.
 
     Parameters
@@ -140,7 +141,7 @@ def verify_optimal_joint(target: Any, draft: Any, candidates: Any, uniforms: Any
 
 
 @_checked(1)
-def verify_specinfer(target: Any, draft: Any, candidates: Any, uniforms: Any) -> Verified:
+def verify_specinfer(target: Array, draft: Array, candidates: Array, uniforms: Array) -> Verified:
     """SpecInfer's multi-step verification, for comparison; arguments as `verify_optimal_sequential`."""
     xp = array_namespace(target, draft, candidates, uniforms)
     n = candidates.shape[-1]
@@ -152,7 +153,7 @@ def verify_specinfer(target: Any, draft: Any, candidates: Any, uniforms: Any) ->
     return _emit(decisions, candidates, residual, target, uniforms[:, n])
 
 
-def _emit(accept: Any, candidates: Any, rest: Any, target: Any, uniform: Any) -> Verified:
+def _emit(accept: Array, candidates: Array, rest: Array, target: Array, uniform: Array) -> Verified:
     """The first accepted candidate, or a draw from ``rest`` (from the target where that has no mass)."""
     xp = array_namespace(candidates)
     n = candidates.shape[-1]

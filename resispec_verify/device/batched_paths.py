@@ -19,6 +19,7 @@ import numpy as np
 from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
+from resispec_verify.arrays import Array
 from resispec_verify.backends import add_at, to_numpy
 from resispec_verify.kernels.elementwise.residuals import density_ratio
 from resispec_verify.kernels.paths.path_sum import PathSum
@@ -40,8 +41,8 @@ def room_for(rows: int, vocab: int, candidates: int) -> int:
 
 def shaped_marginals(
     sums: Callable[[Any, Any, int, NDArray[np.float64]], PathSum],
-    target: Any,
-    draft: Any,
+    target: Array,
+    draft: Array,
     candidates: int,
     *,
     gap: float,
@@ -109,7 +110,7 @@ def _with_rows(best: PathSum, rows: NDArray[np.int64], found: PathSum) -> PathSu
 
 
 def _first_prices(
-    target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+    target: Array, draft: Array, candidates: int, gap: float, most_paths: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """By row: the price of the last first rejection to follow, and how many paths there are at most."""
     xp = array_namespace(target)
@@ -132,7 +133,7 @@ def _first_prices(
     rest = xp.flip(xp.cumulative_sum(xp.flip(d, axis=-1), axis=-1), axis=-1)
     wanted = xp.minimum(_count(rest > 0.999 * gap), _count(first[:, None] + spent <= most_paths))
 
-    def at(values: Any, count: Any) -> Any:
+    def at(values: Array, count: Array) -> Array:
         return xp.take_along_axis(values, xp.where(count > 0, count - 1, 0)[:, None], axis=-1)
 
     last = at(price, wanted)
@@ -145,14 +146,14 @@ def _first_prices(
     return np.where(wanted > 0, last, np.inf), total
 
 
-def _count(true: Any) -> Any:
+def _count(true: Array) -> Array:
     """How many entries of each row are true."""
     xp = array_namespace(true)
     return xp.sum(xp.astype(true, xp.int64), axis=-1)
 
 
 def path_sums(
-    target: Any, draft: Any, candidates: int, theta: Any = 0.0, *, room: int | None = None
+    target: Array, draft: Array, candidates: int, theta: Array = 0.0, *, room: int | None = None
 ) -> PathSum:
     """ResiSpec's operational marginal (proportional, local, excluded) of rows, on their own device.
 
@@ -196,7 +197,7 @@ class _Walk:
     with p = q = 0.
     """
 
-    def __init__(self, target: Any, draft: Any, candidates: int, theta: Any, room: int) -> None:
+    def __init__(self, target: Array, draft: Array, candidates: int, theta: Array, room: int) -> None:
         xp = self.xp = array_namespace(target, draft)
         self.n, self.room, self.device = candidates, room, device(target)
         self.rows, self.vocab = target.shape
@@ -299,31 +300,31 @@ class _Walk:
             self.correction = add_at(self.correction, base + hole, w * mass)
         return add_at(xp.zeros_like(parents.t), parent, up)
 
-    def _zeros(self, shape: int | tuple[int, ...]) -> Any:
+    def _zeros(self, shape: int | tuple[int, ...]) -> Array:
         return self.xp.zeros(shape, dtype=self.xp.float64, device=self.device)
 
-    def _ranks(self, t: Any, spans: list[_Span]) -> Any:
+    def _ranks(self, t: Array, spans: list[_Span]) -> Array:
         """Number of tokens with p/q < t, row by row: the standard's search takes one sorted list."""
         return self.xp.concat([self.xp.searchsorted(self.ratio[row, :], t[a:b]) for row, a, b in spans])
 
-    def _excess(self, cell: Any, t: Any) -> Any:
+    def _excess(self, cell: Any, t: Array) -> Array:
         """Mass by which t q exceeds p: prefix sums at the rank of t."""
         xp = self.xp
         q, p = (xp.take(xp.reshape(a, (-1,)), cell) for a in (self.q_before, self.p_before))
         return xp.clip(t * q - p, 0.0, None)
 
-    def _clipped(self, cell: Any, t: Any) -> Any:
+    def _clipped(self, cell: Any, t: Array) -> Array:
         """What min(t q, p) has on single tokens."""
         xp = self.xp
         q, p = (xp.take(xp.reshape(a, (-1,)), cell) for a in (self.q, self.p))
         return xp.minimum(t * q, p)
 
-    def _place(self, cell: Any, t: Any, w: Any) -> None:
+    def _place(self, cell: Any, t: Array, w: Array) -> None:
         """Add atoms ``w min(t q, p)`` at the rank of t."""
         self.atom_t = add_at(self.atom_t, cell, w * t)
         self.atom_w = add_at(self.atom_w, cell, w)
 
-    def _tally(self, into: Any, column: int, values: Any, spans: list[_Span]) -> None:
+    def _tally(self, into: Array, column: int, values: Array, spans: list[_Span]) -> None:
         for row, a, b in spans:
             into[row, column] = into[row, column] + self.xp.sum(values[a:b])
 
@@ -335,7 +336,9 @@ class _Walk:
         return PathSum(mass, self.acceptance, self.unexpanded, self.paths[:, 0])
 
 
-def collected(p: Any, q: Any, ranked: Any, share: Any, t_sums: Any, w_sums: Any, correction: Any) -> Any:
+def collected(
+    p: Array, q: Array, ranked: Array, share: Any, t_sums: Array, w_sums: Array, correction: Array
+) -> Array:
     """Mass by token: each atom is ``t q`` up to its rank and ``p`` beyond it, less the corrections.
 
     ``p, q (B, V)`` are in the order ``ranked``; ``share (B,)`` is drawn from the target in the end; the

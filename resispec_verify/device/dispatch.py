@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 from array_api_compat import is_cupy_array
 
+from resispec_verify.arrays import Array
 from resispec_verify.device import host
 from resispec_verify.device.batched_paths import path_sums, shaped_marginals
 from resispec_verify.device.launch import CupyDevice
@@ -16,7 +16,9 @@ from resispec_verify.kernels.paths.path_sum import PathSum
 __all__ = ["sum_where_arrays_live"]
 
 
-def sum_where_arrays_live(target: Any, draft: Any, candidates: int, gap: float, most_paths: float) -> PathSum:
+def sum_where_arrays_live(
+    target: Array, draft: Array, candidates: int, gap: float, most_paths: float
+) -> PathSum:
     """`batched_paths.shaped_marginals`, with the paths of the kernels on CuPy's arrays of few candidates.
 
     Parameters
@@ -33,7 +35,7 @@ def sum_where_arrays_live(target: Any, draft: Any, candidates: int, gap: float, 
     return shaped_marginals(sums, target, draft, candidates, gap=gap, most_paths=most_paths)
 
 
-def _sums(target: Any, candidates: int) -> Callable[..., PathSum]:
+def _sums(target: Array, candidates: int) -> Callable[..., PathSum]:
     if is_cupy_array(target) and candidates <= host.MOST_CANDIDATES:
         return functools.partial(host.path_sums, _kernels())
     return path_sums

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from resispec_verify.arrays import Array
 from resispec_verify.backends import to_numpy
 from resispec_verify.device import batched_paths
 from resispec_verify.device.batched_paths import chunks, collected, room_for
@@ -41,7 +42,7 @@ _SHARE = 3  # Path.share, in doubles
 _ROW_THREADS, _PATH_THREADS = 1024, 64
 
 
-def softmax(device: Device, logits: Any, *, temperature: float = 1.0, bfloat16: bool = False) -> Any:
+def softmax(device: Device, logits: Array, *, temperature: float = 1.0, bfloat16: bool = False) -> Array:
     """Softmax in float64 of rows of logits.
 
     Parameters
@@ -81,7 +82,7 @@ def block_summation_error(vocab: int, threads: int) -> int:
     return math.ceil(vocab / threads) + math.ceil(math.log2(threads))
 
 
-def specinfer_rounds(device: Device, target: Any, draft: Any, rounds: int) -> tuple[Any, Any]:
+def specinfer_rounds(device: Device, target: Array, draft: Array, rounds: int) -> tuple[Array, Array]:
     """SpecInfer's operational marginal, all rounds of a row in one kernel.
 
     Parameters
@@ -115,7 +116,13 @@ def specinfer_rounds(device: Device, target: Any, draft: Any, rounds: int) -> tu
 
 
 def path_sums(
-    device: Device, target: Any, draft: Any, candidates: int, theta: Any = 0.0, *, room: int | None = None
+    device: Device,
+    target: Array,
+    draft: Array,
+    candidates: int,
+    theta: Array = 0.0,
+    *,
+    room: int | None = None,
 ) -> PathSum:
     """`batched_paths.path_sums` by the kernels of ``replay.cu``.
 
@@ -145,7 +152,7 @@ def path_sums(
 
 
 def shaped_marginals(
-    device: Device, target: Any, draft: Any, candidates: int, *, gap: float, most_paths: float
+    device: Device, target: Array, draft: Array, candidates: int, *, gap: float, most_paths: float
 ) -> PathSum:
     """`batched_paths.shaped_marginals` with the paths of `path_sums`."""
     sums = functools.partial(path_sums, device)
@@ -156,7 +163,7 @@ class _Walk:
     """Paths of one batch of rows, one number of rejections after the other."""
 
     def __init__(
-        self, device: Device, target: Any, draft: Any, candidates: int, theta: Any, room: int
+        self, device: Device, target: Array, draft: Array, candidates: int, theta: Array, room: int
     ) -> None:
         xp = device.xp
         self.device, self.xp, self.n, self.room = device, xp, candidates, room
@@ -180,7 +187,7 @@ class _Walk:
         self._finish(roots, cost, 0)
         return self._collect(roots[:, _SHARE])
 
-    def _finish(self, parents: Any, cost: Any, level: int) -> None:
+    def _finish(self, parents: Array, cost: Array, level: int) -> None:
         """Place everything that extends ``parents``, which reject ``level`` candidates."""
         threads = _ROW_THREADS if level == 0 else _PATH_THREADS
         if level == self.n - 1:
@@ -201,7 +208,7 @@ class _Walk:
             self._finish(children, child_cost, level + 1)
             self._launch("close_paths", self._blocks(kept), children, np.int64(kept), parents)
 
-    def _paths(self, count: int) -> tuple[Any, Any]:
+    def _paths(self, count: int) -> tuple[Array, Array]:
         """Room for paths, and for how many rejections each has ahead."""
         return self.xp.empty((count, _PATH_DOUBLES)), self.xp.empty(count, dtype=self.xp.int64)
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from resispec_verify.arrays import Array
 from resispec_verify.backends import to_numpy
 from resispec_verify.device import Device, shaped_marginals, softmax, specinfer_rounds
 from resispec_verify.dumps import FlatDump
@@ -100,7 +101,7 @@ def _stored(dump: FlatDump, batch: int) -> Iterator[tuple[np.ndarray, ...]]:
 
 
 def _marginals(
-    device: Device, rule: str, p: Any, q: Any, candidates: int, gap: float
+    device: Device, rule: str, p: Array, q: Array, candidates: int, gap: float
 ) -> tuple[Any, Any, Any]:
     if rule == "resispec":
         most = _MOST_PATHS if gap else np.inf

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from resispec_verify.arrays import Array
+
 __all__ = ["staged"]
 
 
@@ -57,7 +59,7 @@ class _Slot:
         self.copied, self.computed = cupy.cuda.Event(), cupy.cuda.Event()
         self.rows = 0
 
-    def fill(self, batch: tuple[np.ndarray, ...], copying: Any) -> None:
+    def fill(self, batch: tuple[np.ndarray, ...], copying: Array) -> None:
         """Start copying a batch; returns as soon as the host's part is done."""
         self.copied.synchronize()  # the copy before still reads the pinned memory
         copying.wait_event(self.computed)  # and kernels the device's
@@ -67,7 +69,7 @@ class _Slot:
             array[: self.rows].set(pinned[: self.rows], stream=copying)
         self.copied.record(copying)
 
-    def ready(self, computing: Any) -> tuple[Any, ...]:
+    def ready(self, computing: Array) -> tuple[Any, ...]:
         """The batch, for work on ``computing``."""
         computing.wait_event(self.copied)
         return tuple(array[: self.rows] for array in self.arrays)

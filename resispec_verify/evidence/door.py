@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
 from resispec_verify.evidence import enumeration
@@ -43,12 +44,12 @@ def _as(trusting: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable
 @_as(enumeration.operational_marginals)
 def operational_marginals(
     rule: Any,
-    target: Any,
-    draft: Any,
+    target: Array,
+    draft: Array,
     candidates: int,
     *,
-    drawn_from: Any = None,
-    proposal: Any = None,
+    drawn_from: Array = None,
+    proposal: Array = None,
     budget: Budget | None = None,
 ) -> Marginals:
     """See `enumeration.operational_marginals`."""
@@ -73,8 +74,8 @@ def operational_marginals(
 
 @_as(identity.path_identity)
 def path_identity(
-    target: Any, draft: Any, proxy: Callable[[Any, Any, Any], Any], candidates: Any, rounds: int
-) -> Any:
+    target: Array, draft: Array, proxy: Callable[[Any, Any, Any], Any], candidates: Array, rounds: int
+) -> Array:
     """See `path_identity.path_identity`."""
     rows = laws(dimensions=2, target=target, draft=draft)
     n = whole("rounds", rounds, 0, MOST_CANDIDATES)
@@ -90,7 +91,7 @@ def path_identity(
 
 
 @_as(transport.transport_limit)
-def transport_limit(target: Any, draft: Any, candidates: int) -> Any:
+def transport_limit(target: Array, draft: Array, candidates: int) -> Array:
     """See `transport.transport_limit`."""
     n = whole("candidates", candidates, 0, MOST_CANDIDATES)
     rows = laws(target=target, draft=draft)
@@ -98,7 +99,7 @@ def transport_limit(target: Any, draft: Any, candidates: int) -> Any:
 
 
 @_as(resispec.get_proxy)
-def get_proxy(target: Any, draft: Any, rejected: int, **options: Any) -> Proxy:
+def get_proxy(target: Array, draft: Array, rejected: int, **options: Any) -> Proxy:
     """See `resispec.get_proxy`."""
     rows = laws(dimensions=1, target=target, draft=draft)
     token = whole("rejected", rejected, 0, rows["target"].shape[0] - 1)

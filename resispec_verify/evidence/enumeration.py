@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.backends import to_numpy
 from resispec_verify.evidence.expansion import Budget, Expansion, eps_of, fair_draws, usable_candidates
 from resispec_verify.evidence.marginal import (
@@ -51,11 +52,11 @@ R = TypeVar("R")
 
 def operational_marginals(
     rule: Rule,
-    target: Any,
-    draft: Any,
+    target: Array,
+    draft: Array,
     candidates: int,
     *,
-    drawn_from: Any = None,
+    drawn_from: Array = None,
     proposal: Proposal | None = None,
     budget: Budget | None = None,
 ) -> Marginals:
@@ -111,7 +112,7 @@ def operational_marginals(
     return stacked(in_threads(position, range(target.shape[0])))
 
 
-def _until_decided(attempt: Callable[[Budget], Marginals], target: Any, budget: Budget) -> Marginals:
+def _until_decided(attempt: Callable[[Budget], Marginals], target: Array, budget: Budget) -> Marginals:
     """The best of what one position ``(1, V)`` gives within smaller and smaller gaps."""
     best: Marginals | None = None
     spent = 0
@@ -150,7 +151,7 @@ def _gaps(budget: Budget) -> Iterator[float]:
         yield from (budget.gap * 1e-3, budget.gap * 1e-6, 0.0)
 
 
-def _token_free(rule: Rule, target: Any, draft: Any, n: int, drawn_from: Any, fair: bool) -> Marginals:
+def _token_free(rule: Rule, target: Array, draft: Array, n: int, drawn_from: Array, fair: bool) -> Marginals:
     """One state a round, all rows at once: O(n V) a position.
 
     With ``fair`` candidates what is rejected weighs what the residual is divided by, and nothing is
@@ -198,7 +199,7 @@ def _token_free(rule: Rule, target: Any, draft: Any, n: int, drawn_from: Any, fa
     )
 
 
-def _summed(rule: Rule, p: Any, q: Any, n: int, budget: Budget) -> Marginals | None:
+def _summed(rule: Rule, p: Array, q: Array, n: int, budget: Budget) -> Marginals | None:
     """A rule that sums its own paths, on one position, in float64 on the CPU."""
     host_p, host_q = to_numpy(p).astype(np.float64), to_numpy(q).astype(np.float64)
     found = rule.sum_paths(host_p, host_q, n, budget.gap, budget.most_paths)

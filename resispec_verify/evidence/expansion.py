@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.marginal import (
@@ -68,12 +69,12 @@ def fair_draws(rule: Rule, proposal: Proposal, declared: bool) -> bool:
     return declared and proposal == rule.proposal and isinstance(proposal, (Iid, WithoutReplacement))
 
 
-def eps_of(array: Any) -> float:
+def eps_of(array: Array) -> float:
     """Machine epsilon of an array's precision."""
     return float(array_namespace(array).finfo(array.dtype).eps)
 
 
-def _host(values: Any) -> np.ndarray:
+def _host(values: Array) -> np.ndarray:
     return np.asarray(values if isinstance(values, float) else to_numpy(values), np.float64)
 
 
@@ -96,10 +97,10 @@ class Expansion:
     def __init__(
         self,
         rule: Rule,
-        target: Any,
-        draft: Any,
+        target: Array,
+        draft: Array,
         n: int,
-        drawn_from: Any,
+        drawn_from: Array,
         proposal: Proposal,
         budget: Budget,
         declared: bool,

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.backends import to_numpy
 from resispec_verify.evidence.expansion import usable_candidates
 from resispec_verify.rules.interface import Rule
@@ -35,7 +36,7 @@ class NodeOutcome(NamedTuple):
     rest: Any
 
 
-def outcome_given_candidates(rule: Rule, target: Any, draft: Any, candidates: Any) -> NodeOutcome:
+def outcome_given_candidates(rule: Rule, target: Array, draft: Array, candidates: Array) -> NodeOutcome:
     """The law of what a rule emits at one node, given the candidates.
 
     Parameters

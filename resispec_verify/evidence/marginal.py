@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.backends import to_numpy
 from resispec_verify.kernels.paths.path_sum import PathSum
 
@@ -66,7 +67,7 @@ class Marginals:
     acceptance_error: list[float] = field(default_factory=list)
 
     @property
-    def gap(self) -> Any:
+    def gap(self) -> Array:
         """Mass not placed, ``(B,)``."""
         return array_namespace(self.unexpanded).sum(self.unexpanded, axis=-1)
 
@@ -95,7 +96,7 @@ def stacked(rows: Sequence[Marginals]) -> Marginals:
     )
 
 
-def of_path_sum(found: PathSum, target: Any, draft: Any, candidates: int, gap: float) -> Marginals:
+def of_path_sum(found: PathSum, target: Array, draft: Array, candidates: int, gap: float) -> Marginals:
     """The marginals that a path sum is, with the bound on its rounding.
 
     Parameters
@@ -136,7 +137,7 @@ def summation_error(vocab: int) -> int:
     return 128 + math.ceil(math.log2(max(vocab, 2)))
 
 
-def rounding_bound(target: Any, draft: Any, rounds: int, roundings: float, eps: float) -> Any:
+def rounding_bound(target: Array, draft: Array, rounds: int, roundings: float, eps: float) -> Array:
     """Bound, by row, on the total variation that rounding can put between a computed marginal and its law.
 
     Every token's mass is a sum of products of non-negative terms (differences only enter as ``(a - b)_+`` of
@@ -160,7 +161,7 @@ def rounding_bound(target: Any, draft: Any, rounds: int, roundings: float, eps: 
     return p_off + rounds * q_off + 0.5 * eps * (rounds + 1) * roundings
 
 
-def magnified(weight: Any, condition: Any, bound: Any) -> Any:
+def magnified(weight: Array, condition: Array, bound: Array) -> Array:
     """What a division adds to a bound on rounding: of the shape of its arguments, broadcast.
 
     ``weight`` is the probability of the path on which it is made, ``condition`` how much it and those before
@@ -171,7 +172,7 @@ def magnified(weight: Any, condition: Any, bound: Any) -> Any:
     return weight * xp.where(error < _FIRST_ORDER, error, 1.0)
 
 
-def underflow(draft: Any, drawn_from: Any) -> Any:
+def underflow(draft: Array, drawn_from: Array) -> Array:
     """What a residual that underflows can do to the test of a token, by row ``(B,)``.
 
     The least positive number, over the least draft of a token that can be drawn. Where candidates are drawn
@@ -184,7 +185,7 @@ def underflow(draft: Any, drawn_from: Any) -> Any:
     return xp.where(least * 0.5 > smallest, smallest / least, 1.0)
 
 
-def number(values: Any) -> float:
+def number(values: Array) -> float:
     """One number, whether it comes as a float or as an array with one entry."""
     return float(values) if isinstance(values, float) else float(to_numpy(values).reshape(()))
 
@@ -206,7 +207,7 @@ def estimated_acceptance(placed: np.ndarray, unexpanded: np.ndarray) -> np.ndarr
     return estimate
 
 
-def tv_interval(marginals: Marginals, target: Any) -> tuple[Any, Any]:
+def tv_interval(marginals: Marginals, target: Array) -> tuple[Array, Array]:
     """Bounds ``(B,)`` on the total variation ``1/2 sum |marginal - target|``, in float64, before rounding.
 
     From below: the excess over the target stays, and the gap can fill at most that much of what is missing.

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device
 
+from resispec_verify.arrays import Array
 from resispec_verify.backends import on_cpu, to_numpy
 from resispec_verify.evidence.marginal import Marginals, of_path_sum, tv_interval
 from resispec_verify.rules.interface import Rule
@@ -22,7 +22,7 @@ __all__ = ["settled_on_device"]
 
 
 def settled_on_device(
-    rule: Rule, target: Any, draft: Any, candidates: int, gaps: Sequence[float], most_paths: float
+    rule: Rule, target: Array, draft: Array, candidates: int, gaps: Sequence[float], most_paths: float
 ) -> dict[int, Marginals]:
     """Marginals of single rows ``(1, V)``, by row: those that their own device settles.
 

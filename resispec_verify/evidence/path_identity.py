@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.elementwise import compiled
 from resispec_verify.kernels.elementwise.residuals import normalize
@@ -28,7 +29,7 @@ __all__ = ["draw_candidates", "path_identity"]
 ProxyOf = Callable[[Any, Any, Any], Any]
 
 
-def path_identity(target: Any, draft: Any, proxy: ProxyOf, candidates: Any, rounds: int) -> Any:
+def path_identity(target: Array, draft: Array, proxy: ProxyOf, candidates: Array, rounds: int) -> Array:
     """Eq. 25-27 summed over the paths of one list of candidates a row.
 
     Parameters
@@ -74,7 +75,7 @@ def path_identity(target: Any, draft: Any, proxy: ProxyOf, candidates: Any, roun
     return total + weight * current
 
 
-def _check(candidates: Any, target: Any, rounds: int) -> None:
+def _check(candidates: Array, target: Array, rounds: int) -> None:
     xp = array_namespace(candidates)
     if candidates.ndim != 2 or candidates.shape[0] != target.shape[0] or candidates.shape[1] < rounds:
         raise InputError(
@@ -85,7 +86,7 @@ def _check(candidates: Any, target: Any, rounds: int) -> None:
         raise InputError(f"a candidate is outside the vocabulary 0..{target.shape[-1] - 1}")
 
 
-def draw_candidates(draft: Any, rounds: int, uniforms: np.ndarray) -> Callable[[int, Any], Any]:
+def draw_candidates(draft: Array, rounds: int, uniforms: np.ndarray) -> Callable[[int, Any], Any]:
     """Candidates drawn from what can be rejected: ``(q - R)_+`` by inversion of given uniforms.
 
     Where nothing can be rejected (p = q) the draw is from q, and the round ends the sum.
@@ -100,7 +101,7 @@ def draw_candidates(draft: Any, rounds: int, uniforms: np.ndarray) -> Callable[[
     xp = array_namespace(draft)
     u = xp.asarray(uniforms, dtype=draft.dtype, device=draft.device)
 
-    def draw(i: int, current: Any) -> Any:
+    def draw(i: int, current: Array) -> Array:
         if compiled.compilable(draft, current):
             return compiled.draw(draft, current, u[:, i])
         over = xp.clip(draft - current, 0.0, None)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.marginal import Marginals, magnified, number, rounding_bound, summation_error
@@ -20,7 +19,7 @@ _MOST_ELEMENTS = 1 << 24
 
 
 def tuple_marginals(
-    rule: TupleRule, target: Any, draft: Any, candidates: int, drawn_from: Any, proposal: Proposal
+    rule: TupleRule, target: Array, draft: Array, candidates: int, drawn_from: Array, proposal: Proposal
 ) -> Marginals:
     """Marginals at each position; nothing is left unexpanded. Arguments as in `operational_marginals`.
 
@@ -76,7 +75,7 @@ def tuple_marginals(
     )
 
 
-def all_tuples(proposal: Proposal, draft: Any, candidates: int) -> tuple[np.ndarray, np.ndarray]:
+def all_tuples(proposal: Proposal, draft: Array, candidates: int) -> tuple[np.ndarray, np.ndarray]:
     """Every tuple that has mass: tokens ``(T, n)``, -1 where there is no further candidate, and ``(T,)``.
 
     From the proposal itself where it has ``tuples``, else candidate by candidate from ``next``.

@@ -20,6 +20,7 @@ from typing import Any
 import ml_dtypes  # type: ignore[import]
 import numpy as np
 
+from resispec_verify.arrays import Array
 from resispec_verify.dumps import Axis, TargetDump, files_of, load_mapping, open_target, target_of
 from resispec_verify.dumps.checks.looks import log_probabilities, probabilities, stored_precision
 from resispec_verify.dumps.rows import kept_of
@@ -119,7 +120,7 @@ def read_target(
     return dump, context
 
 
-def _same_prefixes(a: TargetDump, b: TargetDump, one: Any, other: Any) -> None:
+def _same_prefixes(a: TargetDump, b: TargetDump, one: Any, other: Array) -> None:
     """Refuse dumps of other shapes or prefixes; `one` and `other` are the context tokens."""
     if a.target.shape[:-1] != b.target.shape[:-1] or a.vocab != b.vocab:
         raise InputError(

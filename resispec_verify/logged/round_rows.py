@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from resispec_verify.arrays import Array
 from resispec_verify.distributions import Sampling
 from resispec_verify.dumps.formats.mapped import release
 from resispec_verify.dumps.rows import rows_of
@@ -178,7 +179,7 @@ def _nucleus(low: np.ndarray, high: np.ndarray, share: float) -> tuple[np.ndarra
     slack = len(low) * np.finfo(np.float64).eps + 1e-14
     by_high, by_low = np.argsort(-high, kind="stable"), np.argsort(-low, kind="stable")
 
-    def above(order: np.ndarray, key: np.ndarray, limit: np.ndarray, side: Any) -> tuple[np.ndarray, ...]:
+    def above(order: np.ndarray, key: np.ndarray, limit: np.ndarray, side: Array) -> tuple[np.ndarray, ...]:
         """Of the tokens whose ``key`` exceeds each limit: their sums of low and of high."""
         count = len(key) - np.searchsorted(key[order][::-1], limit, side=side)
         sums = [np.concatenate([[0.0], np.cumsum(values[order])]) for values in (low, high)]

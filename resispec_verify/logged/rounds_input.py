@@ -10,6 +10,7 @@ from typing import Any
 import ml_dtypes  # type: ignore[import]
 import numpy as np
 
+from resispec_verify.arrays import Array
 from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import FlatDump, Round, RoundsDump, load_mapping, open_rounds
 from resispec_verify.errors import InputError
@@ -149,13 +150,13 @@ def _stopped(entry: Round, stops: Collection[int], cut: bool) -> bool:
     return cut or int(entry.draft_tokens[k - 1]) in stops
 
 
-def _constant(rows: Any) -> bool:
+def _constant(rows: Array) -> bool:
     """Whether some row holds one value alone, and could hold others."""
     values = np.asarray(rows, np.float64)
     return values.shape[-1] > 1 and bool((values == values[:, :1]).all(axis=-1).any())
 
 
-def _stored_coins(rounds: Any, count: int) -> list[np.dtype]:
+def _stored_coins(rounds: Array, count: int) -> list[np.dtype]:
     """The type in which each round's uniforms are stored; float64 where that cannot be told."""
     if not isinstance(rounds, (list, tuple)) or len(rounds) != count:
         return [np.dtype(np.float64)] * count

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.errors import InputError
 from resispec_verify.rules.foreign import guarded
 from resispec_verify.rules.interface import Rule, State
@@ -82,7 +83,7 @@ def _check_attributes(rule: Any) -> None:
         )
 
 
-def check_proposal(proposal: Any) -> None:
+def check_proposal(proposal: Array) -> None:
     """Raise `InputError` unless a value has what a `Proposal` must have."""
     if isinstance(proposal, type):
         raise InputError(f"proposal must be a value, not a class: say {proposal.__name__}()")
@@ -133,7 +134,7 @@ class _Checks:
                 f"astype({str(like.dtype).rpartition('.')[2]})"
             )
 
-    def probabilities(self, what: str, value: Any) -> Any:
+    def probabilities(self, what: str, value: Any) -> Array:
         """Each in [0, 1]; what is above 1 by rounding is 1, as it is for a sampler's coin."""
         xp = array_namespace(value)
         # NaN fails both comparisons.
@@ -154,7 +155,7 @@ class _Checks:
             raise self.error(f"{what}, but sums to {float(xp.reshape(total, (-1,))[wrong]):.6g}")
 
 
-def _worst(values: Any) -> float:
+def _worst(values: Array) -> float:
     xp = array_namespace(values)
     if bool(xp.any(xp.isnan(values))):
         return float("nan")
@@ -176,7 +177,7 @@ class CheckedProposal:
         object.__setattr__(self, "name", self.proposal.name)
         object.__setattr__(self, "distinct", getattr(self.proposal, "distinct", False))
 
-    def limit(self, target: Any, draft: Any, candidates: int) -> Any:
+    def limit(self, target: Array, draft: Array, candidates: int) -> Array:
         """Checked to be None, or probabilities ``(...,)``."""
         checks, what = _Checks(self.where), "proposal.limit(target, draft, candidates)"
         found = checks.call("proposal.limit", lambda: self.proposal.limit(target, draft, candidates))
@@ -185,7 +186,7 @@ class CheckedProposal:
         checks.array(what, found, tuple(target.shape[:-1]), target)
         return checks.probabilities(what, found)
 
-    def next(self, draft: Any, drawn: tuple[Any, ...]) -> Any:
+    def next(self, draft: Array, drawn: tuple[Any, ...]) -> Array:
         """Checked to be probabilities ``(..., V)`` that sum to at most 1."""
         checks, what = _Checks(self.where), "proposal.next(draft, drawn)"
         law = checks.call("proposal.next", lambda: self.proposal.next(draft, drawn))
@@ -223,18 +224,18 @@ class CheckedRule(Rule):
     def _checks(self) -> _Checks:
         return _Checks(self.where or self.rule.name)
 
-    def start(self, target: Any, draft: Any, candidates: int) -> State:
+    def start(self, target: Array, draft: Array, candidates: int) -> State:
         """Checked to be a `State` of the shape of its arguments."""
         state = self._checks.call("start", lambda: self.rule.start(target, draft, candidates))
         return self._state("start(target, draft, candidates)", state, tuple(target.shape), 0, target)
 
-    def accept(self, state: State) -> Any:
+    def accept(self, state: State) -> Array:
         """Checked to be probabilities of the shape of the residual."""
         accept = self._checks.call("accept", lambda: self.rule.accept(state))
         self._checks.array("accept(state)", accept, tuple(state.residual.shape), state.residual)
         return self._checks.probabilities("accept(state)", accept)
 
-    def reject(self, state: State, tokens: Any) -> State:
+    def reject(self, state: State, tokens: Array) -> State:
         """Checked to be a `State` one round on, one row a rejected token."""
         after = self._checks.call("reject", lambda: self.rule.reject(state, tokens))
         shape = tuple(state.residual.shape)
@@ -242,14 +243,14 @@ class CheckedRule(Rule):
             shape = (*shape[:-1], tokens.shape[-1], shape[-1])
         return self._state("reject(state, tokens)", after, shape, state.round + 1, state.residual)
 
-    def final(self, state: State) -> Any:
+    def final(self, state: State) -> Array:
         """Checked to be a distribution of the shape of the residual."""
         law = self._checks.call("final", lambda: self.rule.final(state))
         self._checks.array("final(state)", law, tuple(state.residual.shape), state.residual)
         self._checks.law("final(state) must be a distribution", law, 1.0)
         return law
 
-    def proxy(self, current: Any, draft: Any, token: Any) -> Any:
+    def proxy(self, current: Array, draft: Array, token: Array) -> Array:
         """The rule's own; checked to be finite where there is one."""
         k = self._checks.call("proxy", lambda: self.rule.proxy(current, draft, token))
         if k is not None:

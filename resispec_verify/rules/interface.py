@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.errors import InputError
 from resispec_verify.rules.proposals import Iid, Proposal
 
@@ -41,7 +42,7 @@ class State:
     round: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
 
-    def after(self, residual: Any, **extra: Any) -> State:
+    def after(self, residual: Array, **extra: Any) -> State:
         """The state one rejection on, of m alternatives: ``residual (..., m, V)``, the draft kept."""
         xp = array_namespace(residual)
         draft = xp.broadcast_to(self.draft[..., None, :], residual.shape)
@@ -114,18 +115,18 @@ class Rule(Described):
         """How many of so many candidates it can verify."""
         return candidates if self.most_candidates is None else min(candidates, self.most_candidates)
 
-    def start(self, target: Any, draft: Any, candidates: int) -> State:
+    def start(self, target: Array, draft: Array, candidates: int) -> State:
         """State before the first of ``candidates`` candidates, for rows ``(..., V)``."""
         return State(target, draft)
 
-    def accept(self, state: State) -> Any:
+    def accept(self, state: State) -> Array:
         """Acceptance probability of every token at this round, ``(..., V)``."""
         from resispec_verify.kernels.elementwise.residuals import accept_ratio
 
         return accept_ratio(state.residual, state.draft)
 
     @abstractmethod
-    def reject(self, state: State, tokens: Any) -> State:
+    def reject(self, state: State, tokens: Array) -> State:
         """State after rejecting ``tokens``.
 
         Parameters
@@ -135,11 +136,11 @@ class Rule(Described):
             depends on nothing: the arrays stay ``(..., V)``.
         """
 
-    def final(self, state: State) -> Any:
+    def final(self, state: State) -> Array:
         """The law drawn from when every candidate was rejected, ``(..., V)``."""
         return state.residual
 
-    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+    def condition(self, before: State, tokens: Array, after: State, fair: bool) -> Array:
         """How much the step from ``before`` to ``after`` magnifies relative errors of the residual.
 
         Where a rule divides by a mass that can be small, its reciprocal: the engines put it into the bound
@@ -149,15 +150,15 @@ class Rule(Described):
         """
         return 1.0
 
-    def accept_condition(self, state: State) -> Any:
+    def accept_condition(self, state: State) -> Array:
         """The same for the tests of `accept`; asked for only where draws are not fair."""
         return 1.0
 
-    def final_condition(self, state: State) -> Any:
+    def final_condition(self, state: State) -> Array:
         """The same for `final`: ``(..., 1)``, or the number 1.0 (the default)."""
         return 1.0
 
-    def last_round(self, state: State) -> tuple[Any, Any] | None:
+    def last_round(self, state: State) -> tuple[Array, Array] | None:
         """Mass emitted by rejecting the last candidate, summed over rejected tokens, in closed form.
 
         Returns the mass ``(..., V)`` and, for the bound on rounding, the sum ``(...,)`` of the rejections'
@@ -167,7 +168,7 @@ class Rule(Described):
         return None
 
     def sum_paths(
-        self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+        self, target: Array, draft: Array, candidates: int, gap: float, most_paths: float
     ) -> PathSum | None:
         """The whole marginal of one position ``(V,)``, where a rule knows something faster.
 
@@ -177,7 +178,7 @@ class Rule(Described):
         return None
 
     def sum_paths_on_device(
-        self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+        self, target: Array, draft: Array, candidates: int, gap: float, most_paths: float
     ) -> PathSum | None:
         """The same for float64 rows ``(B, V)`` where they live, not on a CPU; ``most_paths`` is for each.
 
@@ -185,14 +186,14 @@ class Rule(Described):
         """
         return None
 
-    def proxy(self, current: Any, draft: Any, token: Any) -> Any:
+    def proxy(self, current: Array, draft: Array, token: Array) -> Array:
         """The proxy ``k`` of the paper's Appendix B after rejecting ``token (...,)``; ``(..., V)``.
 
         None (the default) where the rule is not of that form.
         """
         return None
 
-    def proxy_parts(self, current: Any, draft: Any, token: Any) -> Proxy | None:
+    def proxy_parts(self, current: Array, draft: Array, token: Array) -> Proxy | None:
         """The same with what it was made of, where the proxy has a budget; None (the default) elsewhere."""
         return None
 

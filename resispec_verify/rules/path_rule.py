@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
+from resispec_verify.arrays import Array
 from resispec_verify.rules.interface import Described
 
 __all__ = ["PathRule"]
@@ -18,7 +19,7 @@ class PathRule(Described):
     """A rule over a path of L drafted tokens; frozen and pure like `Rule`."""
 
     @abstractmethod
-    def outcome(self, targets: Any, drafts: Any, path: Any) -> tuple[Any, Any]:
+    def outcome(self, targets: Array, drafts: Array, path: Any) -> tuple[Array, Array]:
         """How many tokens are accepted, and what follows them.
 
         Parameters

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise.probabilities import one_hot
 
 __all__ = ["Greedy", "Iid", "Pairs", "Proposal", "WithoutReplacement", "strike_out"]
@@ -24,11 +25,11 @@ class Proposal(Protocol):
         """For reports."""
         ...
 
-    def limit(self, target: Any, draft: Any, candidates: int) -> Any:
+    def limit(self, target: Array, draft: Array, candidates: int) -> Array:
         """Acceptance ``(...,)`` that no exact rule can exceed with these candidates; None where unknown."""
         ...
 
-    def next(self, draft: Any, drawn: tuple[Any, ...]) -> Any:
+    def next(self, draft: Array, drawn: tuple[Any, ...]) -> Array:
         """Probabilities ``(..., V)`` of the next candidate.
 
         Parameters
@@ -46,7 +47,7 @@ class Proposal(Protocol):
         ...
 
 
-def strike_out(rows: Any, tokens: Any) -> Any:
+def strike_out(rows: Array, tokens: Array) -> Array:
     """Rows ``(..., V)`` with one entry each set to 0, at ``tokens (...,)``; the shapes broadcast."""
     xp = array_namespace(rows, tokens)
     return xp.where(one_hot(tokens, rows.shape[-1], dtype=rows.dtype) > 0, 0.0, rows)
@@ -58,13 +59,13 @@ class Iid:
 
     name: str = "iid"
 
-    def limit(self, target: Any, draft: Any, candidates: int) -> Any:
+    def limit(self, target: Array, draft: Array, candidates: int) -> Array:
         """The optimal-transport value for i.i.d. candidates."""
         from resispec_verify.kernels.optimal.transport import transport_limit
 
         return transport_limit(target, draft, candidates)
 
-    def next(self, draft: Any, drawn: tuple[Any, ...]) -> Any:
+    def next(self, draft: Array, drawn: tuple[Any, ...]) -> Array:
         """The draft itself, whatever was drawn before."""
         return draft
 
@@ -77,13 +78,13 @@ class WithoutReplacement:
     distinct = True
     name: str = "without-replacement"
 
-    def limit(self, target: Any, draft: Any, candidates: int) -> Any:
+    def limit(self, target: Array, draft: Array, candidates: int) -> Array:
         """The value of the best prefix, in ascending order of p/q."""
         from resispec_verify.kernels.optimal.candidate_limits import without_replacement_limit
 
         return without_replacement_limit(target, draft, candidates)
 
-    def next(self, draft: Any, drawn: tuple[Any, ...]) -> Any:
+    def next(self, draft: Array, drawn: tuple[Any, ...]) -> Array:
         """The draft without the drawn tokens, renormalised; nothing once the support is exhausted."""
         xp = array_namespace(draft)
         for token in drawn:
@@ -100,7 +101,7 @@ class Greedy:
     distinct = True
     name: str = "fixed"
 
-    def limit(self, target: Any, draft: Any, candidates: int) -> Any:
+    def limit(self, target: Array, draft: Array, candidates: int) -> Array:
         """The target's mass on the candidates: an exact rule accepts exactly when it emits one of them."""
         xp = array_namespace(target, draft)
         drawn: list[Any] = []
@@ -111,7 +112,7 @@ class Greedy:
             drawn.append(xp.argmax(chosen, axis=-1))
         return xp.sum(xp.where(mass > 0, target, 0.0), axis=-1)
 
-    def next(self, draft: Any, drawn: tuple[Any, ...]) -> Any:
+    def next(self, draft: Array, drawn: tuple[Any, ...]) -> Array:
         """One-hot of the best token not drawn yet, ties to the lowest index; 0 when all have been drawn."""
         xp = array_namespace(draft)
         for token in drawn:
@@ -133,13 +134,13 @@ class Pairs:
     distinct = True
     name: str = "pairs"
 
-    def limit(self, target: Any, draft: Any, candidates: int) -> Any:
+    def limit(self, target: Array, draft: Array, candidates: int) -> Array:
         """Of two candidates; None for another number."""
         from resispec_verify.kernels.optimal.candidate_limits import pairs_limit
 
         return pairs_limit(target, draft) if candidates == 2 else None
 
-    def next(self, draft: Any, drawn: tuple[Any, ...]) -> Any:
+    def next(self, draft: Array, drawn: tuple[Any, ...]) -> Array:
         """The draft; then the hub, or after the hub the rest of the draft; then nothing."""
         xp = array_namespace(draft)
         if not drawn:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, NoReturn
+from typing import NoReturn
 
+from resispec_verify.arrays import Array
 from resispec_verify.errors import InputError
 from resispec_verify.rules.interface import Rule, State
 
@@ -21,7 +22,7 @@ class TupleRule(Rule):
     depends_on = "tuple"
 
     @abstractmethod
-    def emitted(self, state: State, tuples: Any) -> Any:
+    def emitted(self, state: State, tuples: Array) -> Array:
         """Probability, given the tuple, that its j-th candidate is the token emitted.
 
         Parameters
@@ -37,7 +38,7 @@ class TupleRule(Rule):
             Rows sum to at most 1; the rest is the probability that none is emitted.
         """
 
-    def emitted_law(self, state: State, drawn_from: Any, candidates: int) -> Any:
+    def emitted_law(self, state: State, drawn_from: Array, candidates: int) -> Array:
         """Mass emitted as a candidate, by token, ``(V,)``, where a rule can sum all tuples in closed form.
 
         Candidates are i.i.d. from ``drawn_from (V,)``, and each of them emits as much as any other. None (the
@@ -49,6 +50,6 @@ class TupleRule(Rule):
         """Not defined: acceptance depends on the other candidates. See `emitted`."""
         raise InputError(f"{self.name} decides about all its candidates at once, not one after the other")
 
-    def reject(self, state: State, tokens: Any) -> NoReturn:
+    def reject(self, state: State, tokens: Array) -> NoReturn:
         """Not defined, like `accept`."""
         self.accept(state)

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import resispec_verify
+from resispec_verify.arrays import Array
 from resispec_verify.backends import get_backend
 from resispec_verify.dumps import FlatDump, open_dump
 from resispec_verify.dumps.fingerprint import Fingerprint, fingerprint
@@ -218,7 +219,7 @@ def run(
         raise worst[1]
 
 
-def _result(task: Any, name: str, span: Span) -> list[tuple[Span, dict[str, Any]]] | InputError:
+def _result(task: Array, name: str, span: Span) -> list[tuple[Span, dict[str, Any]]] | InputError:
     """What a task gave, or what is wrong with its span; raises what is wrong with the whole run."""
     distributed = importlib.import_module("distributed")
     try:
@@ -261,7 +262,7 @@ def evaluate_there(packed: bytes, span: Span) -> list[tuple[Span, dict[str, Any]
 
 
 @functools.lru_cache(maxsize=8)
-def _opened(path: str, name: str, pad: bool, shards: Any, found: Fingerprint, thread: int) -> FlatDump:
+def _opened(path: str, name: str, pad: bool, shards: Array, found: Fingerprint, thread: int) -> FlatDump:
     """The dump on this worker, opened once by each of its threads."""
     try:
         if fingerprint(path, whole=False) != found:

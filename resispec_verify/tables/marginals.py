@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.backends import to_numpy
 from resispec_verify.evidence.enumeration import Budget, operational_marginals
 from resispec_verify.evidence.marginal import Marginals, estimated_acceptance, tv_interval
@@ -130,7 +131,7 @@ def _limits(proposal: Proposal, n: int, batch: PairBatch, evaluation: Evaluation
     return found
 
 
-def _listed(values: Any, count: int) -> list[Any]:
+def _listed(values: Array, count: int) -> list[Any]:
     return [None] * count if values is None else to_numpy(values).astype(np.float64).tolist()
 
 
@@ -162,7 +163,7 @@ def _watched(rule: Rule, noted: dict[str, Any]) -> Callable[[Any, Any, Any], Any
     if rule.budget_holds() is not False:
         return None
 
-    def proxy(current: Any, draft: Any, token: Any) -> Any:
+    def proxy(current: Array, draft: Array, token: Array) -> Any:
         parts = rule.proxy_parts(current, draft, token)
         assert parts is not None
         xp = array_namespace(current)
@@ -174,7 +175,7 @@ def _watched(rule: Rule, noted: dict[str, Any]) -> Callable[[Any, Any, Any], Any
     return proxy
 
 
-def _operational(marginals: Marginals, target: Any, stays_in_support: bool) -> dict[str, list[Any]]:
+def _operational(marginals: Marginals, target: Array, stays_in_support: bool) -> dict[str, list[Any]]:
     """All columns that only the operational marginal has, and its distances, bounds and verdicts."""
     xp = array_namespace(target)
     placed, goal = _double(marginals.placed), _double(target)
@@ -210,7 +211,7 @@ def _operational(marginals: Marginals, target: Any, stays_in_support: bool) -> d
     }
 
 
-def _identity(emitted: Any, target: Any) -> dict[str, list[Any]]:
+def _identity(emitted: Array, target: Array) -> dict[str, list[Any]]:
     """All columns of the path identity."""
     found = {**_distances(emitted, target), "gap": [0.0] * target.shape[0]}
     if emitted.dtype != array_namespace(emitted).float64:  # shows the noise of the working precision
@@ -218,7 +219,7 @@ def _identity(emitted: Any, target: Any) -> dict[str, list[Any]]:
     return found
 
 
-def _distances(emitted: Any, target: Any) -> dict[str, list[Any]]:
+def _distances(emitted: Array, target: Array) -> dict[str, list[Any]]:
     """Columns of what is emitted whole: its bounds are its distances."""
     # Divergences are summed in float64 whatever the working precision of the rounds.
     tv, kl = (_host(v).tolist() for v in distances(_double(emitted), _double(target)))
@@ -226,7 +227,7 @@ def _distances(emitted: Any, target: Any) -> dict[str, list[Any]]:
 
 
 def _with_gap(
-    marginals: Marginals, target: Any, stays_in_support: bool, whole: dict[str, list[Any]]
+    marginals: Marginals, target: Array, stays_in_support: bool, whole: dict[str, list[Any]]
 ) -> dict[str, list[Any]]:
     """Distances of the completed mass, and their bounds; ``whole`` has them where a row has no gap.
 
@@ -246,7 +247,7 @@ def _with_gap(
     return {name: values.tolist() for name, values in columns.items()}
 
 
-def _estimate(marginals: Marginals, placed: Any, target: Any, allowed: Any) -> Any:
+def _estimate(marginals: Marginals, placed: Array, target: Array, allowed: Array) -> Any:
     """Complete the placed mass: the rest is spread like what was placed after a first rejection."""
     xp = array_namespace(placed)
     later = xp.where(allowed, xp.clip(placed - _double(marginals.first), 0.0, None), 0.0)
@@ -255,12 +256,12 @@ def _estimate(marginals: Marginals, placed: Any, target: Any, allowed: Any) -> A
     return placed + _double(marginals.gap)[:, None] * shape
 
 
-def _double(values: Any) -> Any:
+def _double(values: Array) -> Any:
     """The array in float64, where it is."""
     xp = array_namespace(values)
     return xp.astype(values, xp.float64, copy=False)
 
 
-def _host(values: Any) -> np.ndarray:
+def _host(values: Array) -> np.ndarray:
     """The array in float64, in NumPy."""
     return to_numpy(values).astype(np.float64)

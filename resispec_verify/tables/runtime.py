@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.backends import Backend
 from resispec_verify.distributions import Sampling, make_pair
 from resispec_verify.kernels.elementwise.residuals import normalize
@@ -55,7 +56,7 @@ class Timing:
         }
 
 
-def budgeting(current: Any, draft: Any, rejected: int) -> tuple[Any, Any]:
+def budgeting(current: Array, draft: Array, rejected: int) -> tuple[Any, Any]:
     """``r = min(Z q, R)`` off the rejected token, with ``Z = |q(x0) - R(x0)|``, and what clipping leaves.
 
     Parameters
@@ -79,7 +80,7 @@ def budgeting(current: Any, draft: Any, rejected: int) -> tuple[Any, Any]:
     return r, xp.clip(Z - xp.sum(r), 0.0, None)
 
 
-def redistribution(current: Any, r: Any, Delta: Any, rejected: int) -> Any:
+def redistribution(current: Array, r: Array, Delta: Array, rejected: int) -> Any:
     """Delta spread over what is left of R, ``R - r``, in proportion; the new r ``(V,)``."""
     xp = array_namespace(current, r)
     off = xp.arange(current.shape[-1], device=current.device) != rejected
@@ -89,7 +90,7 @@ def redistribution(current: Any, r: Any, Delta: Any, rejected: int) -> Any:
     return r + xp.clip(share, None, 1.0) * capacity
 
 
-def formulation(current: Any, draft: Any, r: Any, rejected: int) -> Any:
+def formulation(current: Array, draft: Array, r: Array, rejected: int) -> Any:
     """``k = R - r + s`` with ``k(x0) = q(x0)``, and ``norm((R - k)_+)``: k and the residual, ``(V,)``."""
     xp = array_namespace(current, draft, r)
     here = xp.arange(current.shape[-1], device=current.device) == rejected

@@ -21,11 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from resispec_verify.arrays import Array
 from resispec_verify.distributions import Sampling
 from resispec_verify.kernels.optimal.inclusion import included_without_replacement
 from resispec_verify.rules import Greedy, Iid, Proposal, WithoutReplacement
@@ -106,7 +106,7 @@ def limits_of(
 
 
 def _one_node(
-    tree: PrefixTree, topology: Topology, places: Sequence[int], node: int, proposal: Any, candidates: int
+    tree: PrefixTree, topology: Topology, places: Sequence[int], node: int, proposal: Array, candidates: int
 ) -> float:
     target, draft = tree.target(places[node]), tree.draft(places[node])
     if isinstance(proposal, Greedy):  # the ones that are there, however ties were broken

@@ -15,6 +15,7 @@ import numba
 import numpy as np
 from array_api_compat import is_numpy_array
 
+from resispec_verify.arrays import Array
 from resispec_verify.kernels.jit import jit
 
 __all__ = [
@@ -70,7 +71,7 @@ def _accept_ratio(current, draft, out):
             out[b, x] = R / q if q > R else (one if R > 0 else zero)
 
 
-def accept_ratio(current: Any, draft: Any) -> Any:
+def accept_ratio(current: Array, draft: Array) -> Array:
     """See `residuals.accept_ratio`."""
     out = np.empty_like(current)
     _accept_ratio(current, draft, out)
@@ -97,7 +98,7 @@ def _subtract(current, draft, out):
             out[b, x] = out[b, x] / mass if mass > 0 else current[b, x]
 
 
-def subtract(current: Any, draft: Any) -> Any:
+def subtract(current: Array, draft: Array) -> Array:
     """See `residuals.standard_residual`."""
     out = np.empty_like(current)
     _subtract(current, draft, out)
@@ -151,7 +152,7 @@ def _split(total, k, current, weight, rest):
     return after
 
 
-def split(total: Any, k: Any, current: Any, weight: Any) -> tuple[Any, Any]:
+def split(total: Array, k: Array, current: Array, weight: Array) -> tuple[Array, Array]:
     """One round of the path identity: add ``weight min(k, R)`` to ``total`` in place.
 
     Returns the weight and the current target of the next round.
@@ -194,7 +195,7 @@ def _proportional_k(current, draft, tokens, k):
         k[b, x0] = q0
 
 
-def proportional_k(current: Any, draft: Any, tokens: Any) -> Any:
+def proportional_k(current: Array, draft: Array, tokens: Array) -> Array:
     """GetProxy's k for one token a row: proportional redistribution, local budget, hole excluded."""
     k = np.empty_like(current)
     _proportional_k(current, draft, tokens, k)

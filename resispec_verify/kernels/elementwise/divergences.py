@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise import compiled
 
 __all__ = [
@@ -33,19 +34,19 @@ class Bounds(NamedTuple):
     kl_high: Any
 
 
-def total_variation(marginal: Any, target: Any) -> Any:
+def total_variation(marginal: Array, target: Array) -> Array:
     """``1/2 sum |marginal - target|`` by row, ``(..., V) -> (...,)``."""
     xp = array_namespace(marginal, target)
     return 0.5 * xp.sum(xp.abs(marginal - target), axis=-1)
 
 
-def placed_excess(placed: Any, target: Any) -> Any:
+def placed_excess(placed: Array, target: Array) -> Array:
     """``sum (placed - target)_+``: mass above the target, which no later path takes back."""
     xp = array_namespace(placed, target)
     return xp.sum(xp.clip(placed - target, 0.0, None), axis=-1)
 
 
-def kl_terms(marginal: Any, target: Any) -> Any:
+def kl_terms(marginal: Array, target: Array) -> Array:
     """``x log(x/y) - x + y`` by token; y where x = 0, inf where x > 0 = y.
 
     Near x = y the three terms cancel, so there it is the series of ``y ((1+t) log(1+t) - t)`` in
@@ -67,13 +68,13 @@ def kl_terms(marginal: Any, target: Any) -> Any:
     return xp.where(inside, terms, xp.where(marginal > 0, xp.inf, target))
 
 
-def kullback_leibler(marginal: Any, target: Any) -> Any:
+def kullback_leibler(marginal: Array, target: Array) -> Array:
     """``KL(marginal || target)`` by row, in nats; inf where the marginal leaves the target's support."""
     xp = array_namespace(marginal, target)
     return xp.sum(kl_terms(marginal, target), axis=-1)
 
 
-def printed_kl(marginal: Any, target: Any) -> Any:
+def printed_kl(marginal: Array, target: Array) -> Array:
     """``sum x log(x/y)`` by row, in the precision of the arrays: Eq. 28 of the paper as it is printed.
 
     Its first-order terms only cancel when both rows sum to 1 exactly, so rounding leaves noise of the order
@@ -85,14 +86,14 @@ def printed_kl(marginal: Any, target: Any) -> Any:
     return xp.sum(xp.where(inside, marginal * xp.log(ratio), 0.0), axis=-1)
 
 
-def distances(marginal: Any, target: Any) -> tuple[Any, Any]:
+def distances(marginal: Array, target: Array) -> tuple[Array, Array]:
     """``(total_variation, kullback_leibler)``, in one pass where that is possible."""
     if compiled.compilable(marginal, target) and marginal.dtype == np.float64:
         return compiled.divergences(marginal, target)
     return total_variation(marginal, target), kullback_leibler(marginal, target)
 
 
-def divergence_bounds(placed: Any, target: Any, gap: Any, allowed: Any) -> Bounds:
+def divergence_bounds(placed: Array, target: Array, gap: Array, allowed: Array) -> Bounds:
     """Bounds on TV and KL when ``gap`` more mass is still to be placed on ``allowed`` tokens.
 
     Parameters
@@ -130,7 +131,7 @@ def divergence_bounds(placed: Any, target: Any, gap: Any, allowed: Any) -> Bound
     return Bounds(excess, tv_high, xp.minimum(kl_low, kl_high), kl_high)
 
 
-def _fill_level(placed: Any, target: Any, gap: Any) -> Any:
+def _fill_level(placed: Array, target: Array, gap: Array) -> Array:
     """The level ``l`` with ``sum (l target - placed)_+ = gap``, by row.
 
     Newton's iteration from above on a convex piecewise linear function: it descends monotonically and ends

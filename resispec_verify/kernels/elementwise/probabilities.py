@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
+
 __all__ = ["filter_logits", "softmax", "temper"]
 
 
-def temper(logits: Any, temperature: float, *, dtype: Any) -> Any:
+def temper(logits: Array, temperature: float, *, dtype: Any) -> Array:
     """Shift each row's maximum to 0 and divide by the temperature.
 
     Parameters
@@ -43,21 +45,21 @@ def temper(logits: Any, temperature: float, *, dtype: Any) -> Any:
         return shifted if temperature == 1.0 else shifted / temperature
 
 
-def _cast(shifted: Any, dtype: Any) -> Any:
+def _cast(shifted: Array, dtype: Any) -> Array:
     """Rows of which nothing is above 0; what lies below the range of the dtype is -inf."""
     xp = array_namespace(shifted)
     with np.errstate(over="ignore"):
         return xp.astype(shifted, dtype, copy=False)
 
 
-def softmax(tempered: Any) -> Any:
+def softmax(tempered: Array) -> Array:
     """Softmax of rows whose maximum is 0 (as `temper` leaves them): no overflow, no 0/0."""
     xp = array_namespace(tempered)
     weights = xp.exp(tempered)
     return weights / xp.sum(weights, axis=-1, keepdims=True)
 
 
-def filter_logits(tempered: Any, *, top_k: int | None, top_p: float | None, min_p: float | None) -> Any:
+def filter_logits(tempered: Array, *, top_k: int | None, top_p: float | None, min_p: float | None) -> Array:
     """Set to -inf what top-k, then top-p, then min-p remove.
 
     The order, and the treatment of ties (tokens tied with the k-th are kept; top-p drops the lower index
@@ -89,14 +91,14 @@ def filter_logits(tempered: Any, *, top_k: int | None, top_p: float | None, min_
     return tempered
 
 
-def one_hot(tokens: Any, vocab: int, *, dtype: Any) -> Any:
+def one_hot(tokens: Array, vocab: int, *, dtype: Any) -> Array:
     """One-hot rows of the given tokens, ``(...,) -> (..., vocab)``."""
     xp = array_namespace(tokens)
     classes = xp.arange(vocab, dtype=tokens.dtype, device=tokens.device)
     return xp.astype(classes == tokens[..., None], dtype)
 
 
-def at(values: Any, tokens: Any) -> Any:
+def at(values: Array, tokens: Array) -> Array:
     """``values[..., tokens]``: the entries of rows ``(..., V)`` at ``(..., m)`` tokens."""
     xp = array_namespace(values, tokens)
     shape = np.broadcast_shapes(values.shape[:-1], tokens.shape[:-1])

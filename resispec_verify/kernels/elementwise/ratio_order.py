@@ -7,7 +7,7 @@ of any ``t`` in a short scan.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -16,6 +16,7 @@ from numba.core import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from resispec_verify.arrays import Array
 from resispec_verify.kernels.jit import jit
 
 __all__ = ["RatioOrder", "ratio_order"]
@@ -171,7 +172,7 @@ def rank_of(t, ratio, table):
     return lo
 
 
-def _settle_infinite(order: NDArray[np.int64], ratio: NDArray[np.float64], p: Any, q: Any) -> None:
+def _settle_infinite(order: NDArray[np.int64], ratio: NDArray[np.float64], p: Array, q: Array) -> None:
     """Tokens whose p/q overflows, in ascending order of it; tokens with q = 0 stay behind them."""
     first = int(np.searchsorted(ratio, np.inf))
     tail = order[first:]

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise import compiled
 from resispec_verify.kernels.elementwise.probabilities import at
 from resispec_verify.kernels.elementwise.water_level import reach
@@ -27,14 +28,14 @@ __all__ = [
 ALL = 2.0**53  # a rounding magnified by it can move all there is
 
 
-def accept_ratio(current: Any, draft: Any) -> Any:
+def accept_ratio(current: Array, draft: Array) -> Array:
     """``min(1, R(x) / q(x))`` for every token ``(..., V)``; 1 where q = 0 < R, 0 where both are 0."""
     if compiled.compilable(current, draft):
         return compiled.accept_ratio(current, draft)
     return share_of(current, draft)
 
 
-def share_of(taken: Any, offered: Any) -> Any:
+def share_of(taken: Array, offered: Array) -> Array:
     """``min(taken / offered, 1)``: 1 where as much is taken as is offered, 0 where nothing is taken."""
     xp = array_namespace(taken, offered)
     more = offered > taken
@@ -42,14 +43,14 @@ def share_of(taken: Any, offered: Any) -> Any:
     return xp.where(more, share, xp.astype(taken > 0, taken.dtype))
 
 
-def density_ratio(current: Any, draft: Any) -> Any:
+def density_ratio(current: Array, draft: Array) -> Array:
     """``R / q`` elementwise; inf where q = 0, and where the quotient overflows."""
     xp = array_namespace(current, draft)
     with np.errstate(over="ignore"):
         return xp.where(draft > 0, current / xp.where(draft > 0, draft, 1.0), xp.inf)
 
 
-def normalize(mass: Any, fallback: Any) -> Any:
+def normalize(mass: Array, fallback: Array) -> Array:
     """Divide rows ``(..., V)`` by their sum; a row without mass becomes ``fallback``.
 
     A residual without mass belongs to a rejection of probability 0, which only rounding can reach (p = q,
@@ -60,7 +61,7 @@ def normalize(mass: Any, fallback: Any) -> Any:
     return xp.where(total > 0, mass / xp.where(total > 0, total, 1.0), fallback)
 
 
-def standard_residual(current: Any, draft: Any) -> Any:
+def standard_residual(current: Array, draft: Array) -> Array:
     """``norm((R - q)_+)``, rows ``(..., V)`` (Eq. 1-2 of ResiSpec; speculative sampling, SpecInfer)."""
     if compiled.compilable(current, draft):
         return compiled.subtract(current, draft)
@@ -89,7 +90,9 @@ class Proxy(NamedTuple):
     capped: Any
 
 
-def proxy(current: Any, draft: Any, rejected: Any, *, redistribution: str, budget: str, hole: str) -> Proxy:
+def proxy(
+    current: Array, draft: Array, rejected: Array, *, redistribution: str, budget: str, hole: str
+) -> Proxy:
     """GetProxy for a batch of rejected tokens: lines 17-23 of ResiSpec's Algorithm 1.
 
     Parameters
@@ -137,7 +140,7 @@ def proxy(current: Any, draft: Any, rejected: Any, *, redistribution: str, budge
     return Proxy(r, s, k, Z, Delta, wanted > available)
 
 
-def _raise_level(R: Any, q: Any, Z: Any, among: Any) -> Any:
+def _raise_level(R: Array, q: Array, Z: Array, among: Array) -> Array:
     """Water-filling: ``r = min(level q, R)`` with total Z ``(..., m)`` over some tokens ``(..., m, V)``.
 
     Once all other tokens are full, the level of those whose q is faint (`water_level`) has a scale of its
@@ -157,14 +160,14 @@ def _raise_level(R: Any, q: Any, Z: Any, among: Any) -> Any:
     return r + share_of(_rest(Z, r, R, among & (q > 0)), xp.sum(free, axis=-1))[..., None] * free
 
 
-def _rest(Z: Any, r: Any, R: Any, among: Any) -> Any:
+def _rest(Z: Array, r: Array, R: Array, among: Array) -> Array:
     """What is left of Z where r fills these tokens; 0 elsewhere, where a difference would be rounding."""
     xp = array_namespace(R)
     full = xp.all(~among | (r >= R), axis=-1)
     return xp.where(full, xp.clip(Z - xp.sum(xp.where(among, r, 0.0), axis=-1), 0.0, None), 0.0)
 
 
-def _level(R: Any, q: Any, Z: Any, among: Any, highest: float) -> tuple[Any, Any]:
+def _level(R: Array, q: Array, Z: Array, among: Array, highest: float) -> tuple[Array, Array]:
     """The level ``(..., m, 1)`` at which ``min(level q, R)`` sums to Z over these tokens, and which are full.
 
     Newton's method from the left. The sum is concave in the level and linear between the tokens' R/q, so the
@@ -184,7 +187,7 @@ def _level(R: Any, q: Any, Z: Any, among: Any, highest: float) -> tuple[Any, Any
         full = reached
 
 
-def positive_part_condition(current: Any, draft: Any) -> Any:
+def positive_part_condition(current: Array, draft: Array) -> Array:
     """How much ``norm((R - q)_+)`` magnifies relative errors of R: ``(..., 1)``, for rows ``(..., V)``.
 
     The reciprocal of its sum; `ALL` where that is 0.
@@ -194,7 +197,7 @@ def positive_part_condition(current: Any, draft: Any) -> Any:
     return ratio_or_all(xp.ones_like(left), left)
 
 
-def ratio_or_all(whole: Any, left: Any) -> Any:
+def ratio_or_all(whole: Array, left: Array) -> Array:
     """``whole / left``, no more than `ALL`; so where ``left`` is 0."""
     xp = array_namespace(whole, left)
     some = left * ALL > whole

@@ -11,18 +11,19 @@ at levels that may exceed the range of float64. `level_of` knows no faint tokens
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, bucket_table, rank_of
 from resispec_verify.kernels.jit import jit
 
 __all__ = ["FAINT_SCALE", "HIGHEST", "Levels", "level_of", "levels_of", "reach", "sum_without"]
 
 
-def reach(info: Any) -> tuple[float, float]:
+def reach(info: Array) -> tuple[float, float]:
     """The largest p/q of a token that is not faint, and what to scale the q of faint ones by, of a dtype.
 
     Sums of levels stay below the dtype's largest number, and scaled q in its range: in float64 the levels

@@ -8,12 +8,11 @@ the rings is the order of drawing, which gives f for all prefixes in one scan.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
+from resispec_verify.arrays import Array
 from resispec_verify.backends import to_numpy
 from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.jit import jit
@@ -109,7 +108,7 @@ def _row(p: NDArray[np.float64], q: NDArray[np.float64], n: int) -> float:
     return min(max(1.0 + least + slack, 0.0), 1.0)
 
 
-def without_replacement_limit(target: Any, draft: Any, candidates: int) -> Any:
+def without_replacement_limit(target: Array, draft: Array, candidates: int) -> Array:
     """Limit for candidates drawn without replacement, ``(..., V) -> (...,)``, in float64 on the CPU.
 
     One sort and O(V) for n <= 2; for more, O(n V) at each of 326 nodes of a quadrature.
@@ -133,7 +132,7 @@ def without_replacement_limit(target: Any, draft: Any, candidates: int) -> Any:
     return xp.asarray(limits, dtype=target.dtype, device=target.device)
 
 
-def pairs_limit(target: Any, draft: Any) -> Any:
+def pairs_limit(target: Array, draft: Array) -> Array:
     """Limit for SpecHub's pairs: ``p(a) + sum_{x != a} min(p, q / (1 - q(a)))``, a the draft's best token.
 
     Every pair holds a and one other token, drawn from the draft without a.

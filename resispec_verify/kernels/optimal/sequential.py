@@ -21,6 +21,7 @@ import numpy as np
 from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 from numpy.typing import NDArray
 
+from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, rank_of, ratio_order
 from resispec_verify.kernels.jit import jit
 
@@ -92,7 +93,7 @@ def _settled(T: NDArray[np.float64]) -> NDArray[np.float64]:
     return T
 
 
-def levels(target: Any, draft: Any, candidates: int) -> Any:
+def levels(target: Array, draft: Array, candidates: int) -> Array:
     """Levels of the optimal sequential rule, descending from ``T_1`` to ``T_{n+1} = 0``.
 
     Parameters
@@ -116,13 +117,13 @@ def levels(target: Any, draft: Any, candidates: int) -> Any:
     return xp.asarray(found.reshape(*target.shape[:-1], candidates + 1))
 
 
-def overlap(target: Any, draft: Any, t: Any) -> Any:
+def overlap(target: Array, draft: Array, t: Array) -> Array:
     """``phi(t) = sum min(p, t q)``: rows ``(..., V)`` at levels ``(...,)``."""
     xp = array_namespace(target, draft, t)
     return xp.sum(xp.minimum(target, t[..., None] * draft), axis=-1)
 
 
-def levels_by_reductions(target: Any, draft: Any, candidates: int) -> Any:
+def levels_by_reductions(target: Array, draft: Array, candidates: int) -> Array:
     """The same without a sort: every phi is one reduction over the vocabulary, all rows at once.
 
     What `levels` does where arrays live on a device.
@@ -152,7 +153,7 @@ def levels_by_reductions(target: Any, draft: Any, candidates: int) -> Any:
     return xp.stack([*settled[:candidates], xp.zeros_like(low)], axis=-1)
 
 
-def _unroll(p: Any, q: Any, t: Any, n: int) -> tuple[list[Any], Any]:
+def _unroll(p: Array, q: Array, t: Array, n: int) -> tuple[list[Any], Any]:
     """The recursion from ``T_1 = t``: the levels, and the slope of the last one in t."""
     xp = array_namespace(p)
     z = xp.clip(1.0 - overlap(p, q, t), 0.0, None)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
+from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.elementwise.residuals import density_ratio
 from resispec_verify.kernels.jit import jit
@@ -16,7 +15,7 @@ __all__ = ["limit_of_prefix", "transport_limit"]
 EPS = float(np.finfo(np.float64).eps)
 
 
-def transport_limit(target: Any, draft: Any, candidates: int) -> Any:
+def transport_limit(target: Array, draft: Array, candidates: int) -> Array:
     """Largest P(emitted token is a candidate) over all exact rules, for i.i.d. candidates.
 
     ``OT_n = min_H 1 + p(H) - q(H)^n``; a minimiser is a prefix of the tokens sorted by p/q ascending, because

@@ -18,6 +18,7 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise.probabilities import at
 from resispec_verify.kernels.elementwise.residuals import normalize
 from resispec_verify.rules.path_rule import PathRule
@@ -34,7 +35,7 @@ class Block(PathRule):
     source = "Block verification (Sun et al. 2024, arXiv 2403.10444)"
     place = 210
 
-    def outcome(self, targets: Any, drafts: Any, path: Any) -> tuple[Any, Any]:
+    def outcome(self, targets: Array, drafts: Array, path: Any) -> tuple[Array, Array]:
         """See `PathRule.outcome`."""
         xp = array_namespace(targets, drafts, path)
         length = path.shape[-1]

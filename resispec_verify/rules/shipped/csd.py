@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.elementwise.probabilities import at, one_hot
 from resispec_verify.kernels.elementwise.residuals import (
@@ -73,14 +73,14 @@ class CSD(Rule):
             raise InputError("csd: memory must hold token ids, none of them negative")
         object.__setattr__(self, "memory", pairs)
 
-    def start(self, target: Any, draft: Any, candidates: int) -> State:
+    def start(self, target: Array, draft: Array, candidates: int) -> State:
         """The standard residual and the gate."""
         xp = array_namespace(target, draft)
         gate = target >= self.ratio * xp.max(target, axis=-1, keepdims=True)
         extra = {"gate": gate, "rest": standard_residual(target, draft)}
         return State(target, draft, extra=extra)
 
-    def accept(self, state: State) -> Any:
+    def accept(self, state: State) -> Array:
         """The standard test, and the rescue of what it rejects."""
         xp = array_namespace(state.residual)
         accept, rest = accept_ratio(state.residual, state.draft), state.extra["rest"]
@@ -91,7 +91,7 @@ class CSD(Rule):
         rescued = xp.where(state.extra["gate"], xp.clip(rescued, None, 1.0), 0.0)
         return accept + (1.0 - accept) * rescued
 
-    def reject(self, state: State, tokens: Any) -> State:
+    def reject(self, state: State, tokens: Array) -> State:
         """The standard residual without the tokens for which the candidate would have been rescued."""
         xp = array_namespace(state.residual)
         passed = at(xp.astype(state.extra["gate"], state.residual.dtype), tokens)[..., None] > 0
@@ -102,7 +102,7 @@ class CSD(Rule):
             here = here + xp.astype(tokens == x, rest.dtype)[..., None] * there
         return state.after(normalize(xp.where(passed & (here > 0), 0.0, rest), rest))
 
-    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+    def condition(self, before: State, tokens: Array, after: State, fair: bool) -> Array:
         """The standard residual is divided by its sum."""
         return positive_part_condition(before.residual, before.draft)
 

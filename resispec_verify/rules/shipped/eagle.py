@@ -11,8 +11,8 @@ index. Tested with the soft q instead, the same candidates are not exact (`llama
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise.residuals import normalize
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import Greedy, strike_out
@@ -31,11 +31,11 @@ class Eagle(Rule):
     depends_on = "token"
     proposal = Greedy()
 
-    def accept(self, state: State) -> Any:
+    def accept(self, state: State) -> Array:
         """``R(x)``."""
         return state.residual
 
-    def reject(self, state: State, tokens: Any) -> State:
+    def reject(self, state: State, tokens: Array) -> State:
         """``R(x) <- 0``, renormalised."""
         R = state.residual[..., None, :]
         return state.after(normalize(strike_out(R, tokens), R))

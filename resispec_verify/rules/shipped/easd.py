@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.elementwise.probabilities import at
 from resispec_verify.kernels.elementwise.residuals import (
@@ -41,7 +42,7 @@ __all__ = ["EASD", "entropy"]
 _GATE = {"target_entropy": 1.0, "draft_entropy": 1.0, "top_n": 2, "overlap": Fraction(1, 2)}
 
 
-def entropy(law: Any) -> Any:
+def entropy(law: Array) -> Array:
     """Shannon entropy of rows ``(..., V)`` in nats, ``(..., 1)``."""
     xp = array_namespace(law)
     positive = law > 0
@@ -94,7 +95,7 @@ class EASD(Rule):
         if rejects not in ("position", "overlap"):
             raise InputError(f"easd: rejects must be position or overlap, got {rejects!r}")
 
-    def start(self, target: Any, draft: Any, candidates: int) -> State:
+    def start(self, target: Array, draft: Array, candidates: int) -> State:
         """``struck`` holds the tokens that the gate rejects whatever their probabilities."""
         xp = array_namespace(target, draft)
         assert self.top_n is not None
@@ -109,19 +110,19 @@ class EASD(Rule):
         struck = gate & (shared | (self.rejects == "position"))
         return State(target, draft, extra={"struck": xp.broadcast_to(struck, target.shape)})
 
-    def accept(self, state: State) -> Any:
+    def accept(self, state: State) -> Array:
         """The standard test where the gate does not reject."""
         xp = array_namespace(state.residual)
         return xp.where(state.extra["struck"], 0.0, accept_ratio(state.residual, state.draft))
 
-    def reject(self, state: State, tokens: Any) -> State:
+    def reject(self, state: State, tokens: Array) -> State:
         """The target itself after the gate, else the standard residual."""
         xp = array_namespace(state.residual)
         p, q = state.residual[..., None, :], state.draft[..., None, :]
         struck = at(xp.astype(state.extra["struck"], p.dtype), tokens)[..., None] > 0
         return state.after(xp.where(struck, p, standard_residual(p, q)))
 
-    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+    def condition(self, before: State, tokens: Array, after: State, fair: bool) -> Array:
         """The standard residual is divided by its sum; after the gate nothing is."""
         xp = array_namespace(before.residual)
         struck = at(xp.astype(before.extra["struck"], before.residual.dtype), tokens)[..., None] > 0

@@ -14,11 +14,11 @@ the equation holds up to rounding, and negative rounding in the last law is cut 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise.compiled import compilable
 from resispec_verify.kernels.elementwise.residuals import (
     accept_ratio,
@@ -46,7 +46,7 @@ class KSeq(Rule):
     place = 70
     depends_on = "nothing"
 
-    def start(self, target: Any, draft: Any, candidates: int) -> State:
+    def start(self, target: Array, draft: Array, candidates: int) -> State:
         """Solve for rho; ``kept`` is what a token's ``min(q, p/rho)`` is emitted with, in all rounds."""
         xp = array_namespace(target, draft)
         rho = solve_rho(target, draft, candidates)
@@ -57,36 +57,36 @@ class KSeq(Rule):
             kept, left = kept + left, left * (1.0 - b)
         return State(target, draft, extra={"rho": rho, "kept": kept, "candidates": max(candidates, 1)})
 
-    def accept(self, state: State) -> Any:
+    def accept(self, state: State) -> Array:
         """``min(1, p / (rho q))``."""
         return accept_ratio(state.residual, state.extra["rho"] * state.draft)
 
-    def reject(self, state: State, tokens: Any) -> State:
+    def reject(self, state: State, tokens: Array) -> State:
         """Nothing changes between candidates."""
         return replace(state, round=state.round + 1)
 
-    def final(self, state: State) -> Any:
+    def final(self, state: State) -> Array:
         """What the candidates leave of the target."""
         xp = array_namespace(state.residual)
         p, q = state.residual, state.draft
         emitted = xp.minimum(q, p / state.extra["rho"]) * state.extra["kept"]
         return normalize(xp.clip(p - emitted, 0.0, None), p)
 
-    def accept_condition(self, state: State) -> Any:
+    def accept_condition(self, state: State) -> Array:
         """How well rho is known: with fair draws any rho is exact, with others it matters."""
         rho, n = state.extra["rho"], state.extra["candidates"]
         growth, clipped = _overlap(state.residual, state.draft, rho)
         slope = _slope(growth, clipped, rho, n)
         return ratio_or_all(_TOLERANCE * n * array_namespace(rho).ones_like(rho), rho * slope)
 
-    def final_condition(self, state: State) -> Any:
+    def final_condition(self, state: State) -> Array:
         """What the candidates leave is divided by its sum."""
         xp = array_namespace(state.residual)
         emitted = xp.minimum(state.draft, state.residual / state.extra["rho"]) * state.extra["kept"]
         return positive_part_condition(state.residual, emitted) * self.accept_condition(state)
 
 
-def _overlap(target: Any, draft: Any, rho: Any) -> tuple[Any, Any]:
+def _overlap(target: Array, draft: Array, rho: Array) -> tuple[Array, Array]:
     """The two parts of ``sum min(q, p/rho)``: q where ``rho q < p``, and p elsewhere, ``(..., 1)`` each."""
     if compilable(target, draft):
         return _overlap_of_rows(target, draft, rho)
@@ -116,13 +116,13 @@ def _overlap_of_rows(target, draft, rho):
     return growth, clipped
 
 
-def _slope(growth: Any, clipped: Any, rho: Any, n: int) -> Any:
+def _slope(growth: Array, clipped: Array, rho: Array, n: int) -> Array:
     """Of F in `solve_rho`, from above."""
     miss = array_namespace(rho).clip(1.0 - (growth + clipped / rho), 0.0, None)
     return growth + n * miss ** (n - 1) * clipped / (rho * rho)
 
 
-def solve_rho(target: Any, draft: Any, candidates: int) -> Any:
+def solve_rho(target: Array, draft: Array, candidates: int) -> Array:
     """Solve ``1 - (1-b)^n = rho b`` for each row: ``(..., V) -> (..., 1)``, in [1, max(n, 1)].
 
     ``F(rho) = rho b - 1 + (1-b)^n`` does not decrease, for ``rho b = sum min(rho q, p)`` grows and b falls;
@@ -135,7 +135,7 @@ def solve_rho(target: Any, draft: Any, candidates: int) -> Any:
         return ones
     eps = float(xp.finfo(target.dtype).eps)
 
-    def evaluate(rho: Any) -> tuple[Any, Any]:
+    def evaluate(rho: Array) -> tuple[Array, Array]:
         """F and its slope, from above."""
         growth, clipped = _overlap(target, draft, rho)
         b = growth + clipped / rho

@@ -18,6 +18,7 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.elementwise.probabilities import at, one_hot
 from resispec_verify.rules.path_rule import PathRule
@@ -54,7 +55,7 @@ class Medusa(PathRule):
         if self.correction not in ("greedy", "target"):
             raise InputError(f"medusa: correction must be greedy or target, got {self.correction!r}")
 
-    def outcome(self, targets: Any, drafts: Any, path: Any) -> tuple[Any, Any]:
+    def outcome(self, targets: Array, drafts: Array, path: Any) -> tuple[Array, Array]:
         """See `PathRule.outcome`; the drafts are not looked at."""
         xp = array_namespace(targets, path)
         length, vocab = path.shape[-1], targets.shape[-1]

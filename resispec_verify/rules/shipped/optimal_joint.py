@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.backends import to_numpy
 from resispec_verify.kernels.elementwise.residuals import (
     accept_ratio,
@@ -51,7 +52,7 @@ class OptimalJoint(TupleRule):
     source = "this project, docs/optimal-joint.md"
     place = 130
 
-    def start(self, target: Any, draft: Any, candidates: int) -> State:
+    def start(self, target: Array, draft: Array, candidates: int) -> State:
         """Lay out the tokens of one position ``(V,)``; the law of the winner is the draft that is tested."""
         if candidates == 0:
             return State(target, draft)  # nothing to lay out, and nothing is emitted as a candidate
@@ -61,7 +62,7 @@ class OptimalJoint(TupleRule):
         extra = {"layout": layout, "accept": accept_ratio(target, winner), "winner": winner}
         return State(target, draft, extra=extra)
 
-    def emitted(self, state: State, tuples: Any) -> Any:
+    def emitted(self, state: State, tuples: Array) -> Array:
         """The probability to win, times that of acceptance."""
         draft, tokens = to_numpy(state.draft).astype(np.float64), to_numpy(tuples)
         if not state.extra:
@@ -70,7 +71,7 @@ class OptimalJoint(TupleRule):
         accept = to_numpy(state.extra["accept"]).astype(np.float64)
         return _like(won * accept[np.clip(tokens, 0, None)], state.residual)
 
-    def emitted_law(self, state: State, drawn_from: Any, candidates: int) -> Any:
+    def emitted_law(self, state: State, drawn_from: Array, candidates: int) -> Array:
         """The law of the winner, times its acceptance."""
         if not state.extra:
             return None
@@ -80,17 +81,17 @@ class OptimalJoint(TupleRule):
             * state.extra["accept"]
         )
 
-    def final(self, state: State) -> Any:
+    def final(self, state: State) -> Array:
         """What the winner's law leaves of the target."""
         if not state.extra:
             return state.residual
         return standard_residual(state.residual, state.extra["winner"])
 
-    def final_condition(self, state: State) -> Any:
+    def final_condition(self, state: State) -> Array:
         """What the winner's law leaves is divided by its sum."""
         return positive_part_condition(state.residual, state.extra["winner"]) if state.extra else 1.0
 
 
-def _like(values: np.ndarray, array: Any) -> Any:
+def _like(values: np.ndarray, array: Array) -> Array:
     xp = array_namespace(array)
     return xp.asarray(values, dtype=array.dtype, device=array.device)

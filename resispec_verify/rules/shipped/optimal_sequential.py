@@ -20,6 +20,7 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise.residuals import normalize, ratio_or_all, share_of
 from resispec_verify.kernels.optimal.sequential import levels
 from resispec_verify.rules.interface import Rule, State
@@ -46,14 +47,14 @@ class OptimalSequential(Rule):
     place = 120
     depends_on = "nothing"
 
-    def start(self, target: Any, draft: Any, candidates: int) -> State:
+    def start(self, target: Array, draft: Array, candidates: int) -> State:
         """Find the levels; the residual before the first candidate is the target."""
         xp = array_namespace(target, draft)
         T = xp.astype(self.find_levels(target, draft, candidates), target.dtype, copy=False)
         weight = xp.sum(target, axis=-1, keepdims=True)
         return State(target, draft, 0, {"target": target, "levels": T, "weight": weight})
 
-    def accept(self, state: State) -> Any:
+    def accept(self, state: State) -> Array:
         """What round k takes of the target, ``min(p, T_k q) - min(p, T_{k+1} q)``, over ``W_k q``."""
         xp = array_namespace(state.draft)
         p, q, k = state.extra["target"], state.draft, state.round
@@ -62,7 +63,7 @@ class OptimalSequential(Rule):
         offered = state.extra["weight"] * q
         return xp.where(q > 0, share_of(accepted, offered), xp.astype(p > 0, p.dtype))
 
-    def reject(self, state: State, tokens: Any) -> State:
+    def reject(self, state: State, tokens: Array) -> State:
         """The reserved mass ``r_k``, normalised, whatever was rejected."""
         xp = array_namespace(state.draft)
         p, q, k = state.extra["target"], state.draft, state.round + 1
@@ -71,6 +72,6 @@ class OptimalSequential(Rule):
         weight = xp.sum(reserved, axis=-1, keepdims=True)
         return State(normalize(reserved, state.residual), q, k, {**state.extra, "weight": weight})
 
-    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+    def condition(self, before: State, tokens: Array, after: State, fair: bool) -> Array:
         """The reserved mass is divided by its sum."""
         return ratio_or_all(before.extra["weight"], after.extra["weight"])

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.elementwise.residuals import normalize, ratio_or_all, share_of
@@ -53,7 +54,7 @@ class OptimalSiblings(Rule):
             raise InputError("rule optimal-siblings needs values: what accepting each sibling is worth")
         checked_values(self.values)
 
-    def start(self, target: Any, draft: Any, candidates: int) -> State:
+    def start(self, target: Array, draft: Array, candidates: int) -> State:
         """Find the masses of each round, ``(n, ..., V)``."""
         assert self.values is not None
         if candidates > len(self.values):
@@ -68,21 +69,21 @@ class OptimalSiblings(Rule):
         extra = {"masses": xp.asarray(masses, dtype=target.dtype, device=target.device)}
         return State(target, draft, 0, {**extra, "left": target})
 
-    def accept(self, state: State) -> Any:
+    def accept(self, state: State) -> Array:
         """The mass accepted in this round over the mass offered, ``W_k q``."""
         xp = array_namespace(state.draft)
         taken = state.extra["masses"][state.round, ...]
         offered = xp.sum(state.extra["left"], axis=-1, keepdims=True) * state.draft
         return share_of(taken, offered)
 
-    def reject(self, state: State, tokens: Any) -> State:
+    def reject(self, state: State, tokens: Array) -> State:
         """What the rounds so far leave of the target, whatever was rejected."""
         xp = array_namespace(state.draft)
         left = xp.clip(state.extra["left"] - state.extra["masses"][state.round, ...], 0.0, None)
         extra = {**state.extra, "left": left}
         return State(normalize(left, state.residual), state.draft, state.round + 1, extra)
 
-    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+    def condition(self, before: State, tokens: Array, after: State, fair: bool) -> Array:
         """What is left of the target is divided by its sum."""
         xp = array_namespace(before.draft)
         sums = (xp.sum(state.extra["left"], axis=-1, keepdims=True) for state in (before, after))

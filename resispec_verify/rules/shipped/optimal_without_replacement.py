@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.backends import to_numpy
 from resispec_verify.kernels.elementwise.residuals import (
     normalize,
@@ -45,14 +46,14 @@ class OptimalWithoutReplacement(Rule):
     most_candidates = 2
     proposal = WithoutReplacement()
 
-    def start(self, target: Any, draft: Any, candidates: int) -> State:
+    def start(self, target: Array, draft: Array, candidates: int) -> State:
         """Find the masses accepted in each round; the state's residual is what is left of the target."""
         xp = array_namespace(target, draft)
         vocab = target.shape[-1]
         p, q = (to_numpy(a).astype(np.float64).reshape(-1, vocab) for a in (target, draft))
         found = [self._masses(*row, candidates) for row in zip(p, q, strict=True)]
 
-        def stacked(values: list[Any]) -> Any:
+        def stacked(values: list[Any]) -> Array:
             rows = np.asarray(values).reshape(target.shape)
             return xp.asarray(rows, dtype=target.dtype, device=target.device)
 
@@ -69,27 +70,27 @@ class OptimalWithoutReplacement(Rule):
         first = np.minimum(p, q) if candidates else np.zeros_like(p)
         return TwoDistinct(first, np.zeros_like(p), np.zeros_like(p), float((q - first).sum()))
 
-    def accept(self, state: State) -> Any:
+    def accept(self, state: State) -> Array:
         """The mass accepted in this round over the mass offered."""
         first = state.round == 0
         taken = state.extra["first" if first else "second"]
         offered = state.draft if first else state.extra["offered"]
         return share_of(taken, offered)
 
-    def reject(self, state: State, tokens: Any) -> State:
+    def reject(self, state: State, tokens: Array) -> State:
         """What the rounds so far leave of the target, whatever was rejected."""
         xp = array_namespace(state.draft)
         taken = state.extra["first"] + (state.extra["second"] if state.round else 0.0)
         left = normalize(xp.clip(state.extra["target"] - taken, 0.0, None), state.residual)
         return State(left, state.draft, state.round + 1, state.extra)
 
-    def final(self, state: State) -> Any:
+    def final(self, state: State) -> Array:
         """What both rounds leave of the target, also where there was no second candidate."""
         xp = array_namespace(state.draft)
         taken = state.extra["first"] + state.extra["second"]
         return normalize(xp.clip(state.extra["target"] - taken, 0.0, None), state.residual)
 
-    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+    def condition(self, before: State, tokens: Array, after: State, fair: bool) -> Array:
         """What the second test divides by is a sum of differences, each over what the draft leaves."""
         if fair or before.round > 0:
             return 1.0
@@ -99,13 +100,13 @@ class OptimalWithoutReplacement(Rule):
         others = xp.sum(q, axis=-1, keepdims=True) - xp.max(q, axis=-1, keepdims=True)
         return ratio_or_all(xp.ones_like(rest), rest * xp.clip(others, 0.0, None))
 
-    def final_condition(self, state: State) -> Any:
+    def final_condition(self, state: State) -> Array:
         """What both rounds leave is divided by its sum."""
         taken = state.extra["first"] + state.extra["second"]
         return positive_part_condition(state.extra["target"], taken)
 
     def sum_paths(
-        self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+        self, target: Array, draft: Array, candidates: int, gap: float, most_paths: float
     ) -> PathSum | None:
         """Two rounds in closed form: neither test looks at the rejected token."""
         state = self.start(target, draft, candidates)

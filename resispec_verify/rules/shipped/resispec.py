@@ -18,11 +18,12 @@ What the paper leaves open is an option here, with the printed Algorithm 1 as th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.backends import to_numpy
 from resispec_verify.device.dispatch import sum_where_arrays_live
 from resispec_verify.errors import InputError
@@ -43,7 +44,7 @@ ProxyBudget = Literal["local", "floor"]
 Hole = Literal["excluded", "literal"]
 
 
-def _check_choice(name: str, value: str, choices: Any) -> None:
+def _check_choice(name: str, value: str, choices: Array) -> None:
     if value not in get_args(choices):
         raise InputError(f"{name} must be one of {', '.join(get_args(choices))}; got {value!r}")
 
@@ -64,7 +65,7 @@ class ShapedRule(Rule):
         _check_choice("budget", self.budget, ProxyBudget)
         _check_choice("hole", self.hole, Hole)
 
-    def reject(self, state: State, tokens: Any) -> State:
+    def reject(self, state: State, tokens: Array) -> State:
         """Lines 10-12: ``R <- norm((R - k)_+)``, which is r off the rejected token and 0 on it.
 
         It is taken from r, which keeps its digits where the budget is small and ``R - k`` cancels.
@@ -78,7 +79,7 @@ class ShapedRule(Rule):
         full = xp.take_along_axis(parts.r >= R, tokens[..., None], axis=-1)
         return state.after(normalize(r, R), kept=kept, budget=xp.where(full, kept, parts.Z[..., None]))
 
-    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+    def condition(self, before: State, tokens: Array, after: State, fair: bool) -> Array:
         """What is left off ``x0`` is divided by its sum; in fair draws it errs by as little as ``q(x0)``."""
         kept = after.extra["kept"]
         if fair:
@@ -89,7 +90,7 @@ class ShapedRule(Rule):
         """The three options."""
         return {"redistribution": self.redistribution, "budget": self.budget, "hole": self.hole}
 
-    def _proxy(self, current: Any, draft: Any, tokens: Any) -> Proxy:
+    def _proxy(self, current: Array, draft: Array, tokens: Array) -> Proxy:
         return proxy(
             current, draft, tokens, redistribution=self.redistribution, budget=self.budget, hole=self.hole
         )
@@ -103,7 +104,7 @@ class ResiSpec(ShapedRule):
     source = "ResiSpec, Algorithm 1 (arXiv 2608.24411)"
     place = 150
 
-    def last_round(self, state: State) -> tuple[Any, Any]:
+    def last_round(self, state: State) -> tuple[Array, Array]:
         """Summed over rejected tokens by the sorted prefix sums of R/q; in float64 on the CPU."""
         xp = array_namespace(state.residual)
         R, q = (to_numpy(a).astype(np.float64) for a in (state.residual, state.draft))
@@ -116,7 +117,7 @@ class ResiSpec(ShapedRule):
         return xp.asarray(emitted, **like), xp.asarray(magnified, **like)
 
     def sum_paths(
-        self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+        self, target: Array, draft: Array, candidates: int, gap: float, most_paths: float
     ) -> PathSum | None:
         """The scalar recursion; where the hole is read literally, with one candidate only."""
         if self.hole == "literal" and candidates != 1:
@@ -128,7 +129,7 @@ class ResiSpec(ShapedRule):
         return shaped_paths.shaped_marginal(order, candidates, gap, most_paths, **options)
 
     def sum_paths_on_device(
-        self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+        self, target: Array, draft: Array, candidates: int, gap: float, most_paths: float
     ) -> PathSum | None:
         """As printed only: all three options at their defaults."""
         if self != ResiSpec():
@@ -139,21 +140,21 @@ class ResiSpec(ShapedRule):
         """For the rule as printed."""
         return self == ResiSpec()
 
-    def proxy(self, current: Any, draft: Any, token: Any) -> Any:
+    def proxy(self, current: Array, draft: Array, token: Array) -> Array:
         """GetProxy's k after rejecting one token a row."""
         if self == ResiSpec() and compiled.compilable(current, draft):
             return compiled.proportional_k(current, draft, token)
         return self.proxy_parts(current, draft, token).k
 
-    def proxy_parts(self, current: Any, draft: Any, token: Any) -> Proxy:
+    def proxy_parts(self, current: Array, draft: Array, token: Array) -> Proxy:
         """All of GetProxy after rejecting one token a row: arrays ``(..., V)`` and ``(...,)``."""
         r, s, k, *scalars = self._proxy(current, draft, token[..., None])
         return Proxy(r[..., 0, :], s[..., 0, :], k[..., 0, :], *(v[..., 0] for v in scalars))
 
 
 def get_proxy(
-    target: Any,
-    draft: Any,
+    target: Array,
+    draft: Array,
     rejected: int,
     *,
     redistribution: Redistribution = "proportional",

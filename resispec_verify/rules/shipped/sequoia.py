@@ -14,10 +14,10 @@ from R; what a sampler proposes there instead cannot change an exact marginal.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.backends import to_numpy
 from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.elementwise.residuals import (
@@ -33,7 +33,7 @@ from resispec_verify.rules.proposals import WithoutReplacement, strike_out
 __all__ = ["Sequoia", "draft_without"]
 
 
-def draft_without(draft: Any, tokens: Any) -> Any:
+def draft_without(draft: Array, tokens: Array) -> Array:
     """``D(x) <- 0``, renormalised, for each of ``tokens (..., m)``: ``(..., m, V)``; 0 if nothing is left."""
     left = strike_out(draft[..., None, :], tokens)
     return normalize(left, left)
@@ -50,19 +50,19 @@ class Sequoia(Rule):
     depends_on = "token"
     proposal = WithoutReplacement()
 
-    def reject(self, state: State, tokens: Any) -> State:
+    def reject(self, state: State, tokens: Array) -> State:
         """The standard residual with the current draft; then the draft loses the rejected token."""
         xp = array_namespace(state.residual)
         draft = draft_without(state.draft, tokens)
         residual = standard_residual(state.residual, state.draft)[..., None, :]
         return State(xp.broadcast_to(residual, draft.shape), draft, state.round + 1)
 
-    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+    def condition(self, before: State, tokens: Array, after: State, fair: bool) -> Array:
         """The residual is divided by its sum."""
         return positive_part_condition(before.residual, before.draft)
 
     def sum_paths(
-        self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+        self, target: Array, draft: Array, candidates: int, gap: float, most_paths: float
     ) -> PathSum | None:
         """Two scalars a path, and what depends on the rejected tokens only through their q."""
         order = ratio_order(to_numpy(target), to_numpy(draft))

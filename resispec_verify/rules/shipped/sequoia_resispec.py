@@ -12,8 +12,8 @@ options are ResiSpec's. No further deviations.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
+from resispec_verify.arrays import Array
 from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.rules.interface import State
 from resispec_verify.rules.proposals import WithoutReplacement
@@ -32,12 +32,12 @@ class SequoiaResiSpec(ShapedRule):
     place = 160
     proposal = WithoutReplacement()
 
-    def reject(self, state: State, tokens: Any) -> State:
+    def reject(self, state: State, tokens: Array) -> State:
         """ResiSpec's residual with the current draft; then the draft loses the rejected token."""
         return replace(super().reject(state, tokens), draft=draft_without(state.draft, tokens))
 
     def sum_paths(
-        self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+        self, target: Array, draft: Array, candidates: int, gap: float, most_paths: float
     ) -> PathSum | None:
         """With one candidate this is `resispec`."""
         if candidates != 1:

@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.elementwise.probabilities import one_hot
 from resispec_verify.kernels.elementwise.residuals import normalize, share_of
@@ -59,13 +60,13 @@ class SGLang(Rule):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise InputError(f"{name} must be in [0, 1], got {getattr(self, name)}")
 
-    def start(self, target: Any, draft: Any, candidates: int) -> State:
+    def start(self, target: Array, draft: Array, candidates: int) -> State:
         """No child has been tried."""
         xp = array_namespace(target)
         tried = xp.zeros((*target.shape[:-1], 1), dtype=target.dtype, device=target.device)
         return State(target, draft, extra={"target": target, "tried": tried})
 
-    def accept(self, state: State) -> Any:
+    def accept(self, state: State) -> Array:
         """``min(1, p / (threshold_acc - P))``; 1 where ``p >= threshold_single``."""
         xp = array_namespace(state.residual)
         p = state.extra["target"]
@@ -73,7 +74,7 @@ class SGLang(Rule):
         ratio = share_of(p, xp.clip(left, 0.0, None))
         return xp.where(p >= self.threshold_single, 1.0, ratio)
 
-    def reject(self, state: State, tokens: Any) -> State:
+    def reject(self, state: State, tokens: Array) -> State:
         """Strike the child out of the residual, and add its target mass to what was tried."""
         xp = array_namespace(state.residual)
         R, p, tried = (a[..., None, :] for a in (state.residual, state.extra["target"], state.extra["tried"]))

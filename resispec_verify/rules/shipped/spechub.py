@@ -23,10 +23,10 @@ accepts a at once. That is not exact: the emitted law is the one-hot of a, at a 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise.probabilities import at, one_hot
 from resispec_verify.kernels.elementwise.residuals import normalize, ratio_or_all
 from resispec_verify.rules.interface import State
@@ -38,7 +38,7 @@ __all__ = ["SpecHub", "SpecHubForce"]
 _FORCED_ABOVE = 1 - 1e-3  # of the published code
 
 
-def _share(wanted: Any, offered: Any) -> tuple[Any, Any]:
+def _share(wanted: Array, offered: Array) -> tuple[Array, Array]:
     """``min(wanted, offered)``, and the share of the offer that it is (0 where nothing is offered)."""
     xp = array_namespace(wanted, offered)
     taken = xp.minimum(wanted, offered)
@@ -57,7 +57,7 @@ class SpecHub(TupleRule):
     least_candidates = 2
     proposal = Pairs()
 
-    def start(self, target: Any, draft: Any, candidates: int) -> State:
+    def start(self, target: Array, draft: Array, candidates: int) -> State:
         """The four steps, for every token at once."""
         xp = array_namespace(target, draft)
         hub = xp.argmax(draft, axis=-1, keepdims=True)
@@ -85,7 +85,7 @@ class SpecHub(TupleRule):
         }  # fmt: skip
         return State(target, draft, extra=extra)
 
-    def emitted(self, state: State, tuples: Any) -> Any:
+    def emitted(self, state: State, tuples: Array) -> Array:
         """Under (i, a): i, else a. Under (a, i): i, else a, though a was drawn first."""
         xp = array_namespace(state.residual)
         one, two = tuples[:, 0], tuples[:, 1]
@@ -96,11 +96,11 @@ class SpecHub(TupleRule):
         hub_two = xp.where((one != hub) & (two == hub), (1.0 - accept_one) * extra["hub_second"], 0.0)
         return xp.stack([accept_one + hub_one, accept_two + hub_two], axis=-1)
 
-    def final(self, state: State) -> Any:
+    def final(self, state: State) -> Array:
         """What the four steps leave of the target."""
         return state.extra["left"]
 
-    def final_condition(self, state: State) -> Any:
+    def final_condition(self, state: State) -> Array:
         """What the four steps leave is divided by its sum."""
         xp = array_namespace(state.residual)
         return ratio_or_all(xp.sum(state.residual, axis=-1, keepdims=True), state.extra["room"])
@@ -114,7 +114,7 @@ class SpecHubForce(SpecHub):
     source = "SpecHub's code (arXiv 2411.05289), with its numerical guard"
     place = 90
 
-    def start(self, target: Any, draft: Any, candidates: int) -> State:
+    def start(self, target: Array, draft: Array, candidates: int) -> State:
         """SpecHub's steps, overruled where the guard holds."""
         state = super().start(target, draft, candidates)
         xp = array_namespace(target)

@@ -9,8 +9,8 @@ No deviations.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
+from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise.residuals import positive_part_condition, standard_residual
 from resispec_verify.rules.interface import Rule, State
 
@@ -27,14 +27,14 @@ class SpecInfer(Rule):
     place = 20
     depends_on = "nothing"
 
-    def reject(self, state: State, tokens: Any) -> State:
+    def reject(self, state: State, tokens: Array) -> State:
         """The standard residual, whatever was rejected."""
         return replace(state, residual=standard_residual(state.residual, state.draft), round=state.round + 1)
 
-    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+    def condition(self, before: State, tokens: Array, after: State, fair: bool) -> Array:
         """The residual is divided by its sum."""
         return positive_part_condition(before.residual, before.draft)
 
-    def proxy(self, current: Any, draft: Any, token: Any) -> Any:
+    def proxy(self, current: Array, draft: Array, token: Array) -> Array:
         """``k = q``: for this rule the path identity is the operational marginal."""
         return draft

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
 
+from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise.probabilities import one_hot
 from resispec_verify.kernels.elementwise.residuals import (
     accept_ratio,
@@ -43,15 +43,15 @@ class SpecInferSkipDuplicates(Rule):
     place = 30
     depends_on = "token"
 
-    def start(self, target: Any, draft: Any, candidates: int) -> State:
+    def start(self, target: Array, draft: Array, candidates: int) -> State:
         """Nothing has been seen."""
         return State(target, draft, extra={"seen": array_namespace(target).zeros_like(target)})
 
-    def accept(self, state: State) -> Any:
+    def accept(self, state: State) -> Array:
         """``min(1, R/q)``, and 0 for a token seen before."""
         return accept_ratio(state.residual, state.draft) * (1.0 - state.extra["seen"])
 
-    def reject(self, state: State, tokens: Any) -> State:
+    def reject(self, state: State, tokens: Array) -> State:
         """The standard residual, the first time a token is rejected."""
         xp = array_namespace(state.residual)
         R, q, seen = (row[..., None, :] for row in (state.residual, state.draft, state.extra["seen"]))
@@ -60,12 +60,12 @@ class SpecInferSkipDuplicates(Rule):
         residual = xp.where(duplicate, R, standard_residual(R, q))
         return state.after(residual, seen=xp.where(here > 0, here, seen))
 
-    def condition(self, before: State, tokens: Any, after: State, fair: bool) -> Any:
+    def condition(self, before: State, tokens: Array, after: State, fair: bool) -> Array:
         """The residual is divided by its sum."""
         return positive_part_condition(before.residual, before.draft)
 
     def sum_paths(
-        self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+        self, target: Array, draft: Array, candidates: int, gap: float, most_paths: float
     ) -> PathSum | None:
         """Closed form for up to six candidates.
 

@@ -13,10 +13,10 @@ proposal is named. No deviations.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from resispec_verify.arrays import Array
 from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.shipped.eagle import Eagle
@@ -34,16 +34,16 @@ class TokenMatch(Rule):
     place = 60
     depends_on = "token"
 
-    def accept(self, state: State) -> Any:
+    def accept(self, state: State) -> Array:
         """``R(x)``: the probability that the target's token is x, given what it is not."""
         return state.residual
 
-    def reject(self, state: State, tokens: Any) -> State:
+    def reject(self, state: State, tokens: Array) -> State:
         """The target's token is not x."""
         return Eagle().reject(state, tokens)
 
     def sum_paths(
-        self, target: Any, draft: Any, candidates: int, gap: float, most_paths: float
+        self, target: Array, draft: Array, candidates: int, gap: float, most_paths: float
     ) -> PathSum | None:
         """Closed form for i.i.d. candidates: y is first matched by candidate k with ``(1-q)^{k-1} q``."""
         missed, acceptance = np.asarray(target, np.float64), np.zeros(candidates)
