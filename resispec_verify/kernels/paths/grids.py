@@ -44,7 +44,7 @@ The mass that all this loses is part of the gap; it is measured, as 1 less the m
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -171,7 +171,7 @@ def mixed(value, cell, up, what):
 
 
 @numba.njit(inline="always")
-def rejected_next(t, q, free, hole_q, hole_p, ratio, table, prefix):
+def rejected_next(t, q, free, hole_q, hole_p, ratio, table, prefix) -> Any:
     """After a path of probability t: (rank of t, min(t q, p) at its token and at a hole, D, slope of D)."""
     r = rank_of(t, ratio, table)
     own, at_hole = min(t * q, free), min(t * hole_q, hole_p)
