@@ -138,7 +138,7 @@ def octave_of(t):
 
 
 @numba.njit(inline="always")
-def cell_of(t, level, s, first, bits):
+def cell_of(t, level, s, first, bits) -> Any:
     """The cell that holds t, or -1."""
     octave = octave_of(t)
     if octave < 0 or first[level, s, octave] < 0:
@@ -148,7 +148,7 @@ def cell_of(t, level, s, first, bits):
 
 
 @numba.njit(inline="always")
-def cell_or_bare(t, level, s, first, bits):
+def cell_or_bare(t, level, s, first, bits) -> Any:
     """The cell that holds t on the grid of set ``s``, else on that of set 0, or -1; and the set."""
     cell = cell_of(t, level, s, first, bits)
     if cell < 0 and s > 0:
