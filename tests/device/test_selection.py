@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
-from resispec_verify.backends import get_backend
+from resispec_verify.backends import BACKENDS, get_backend
+from resispec_verify.cli.options.work import BackendOption
 from resispec_verify.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -98,3 +100,9 @@ def test_the_command_line(tmp_path, chosen, status):
     if status:
         says = "--backend cupy: looked for a CUDA device: there is none; use --backend numpy"
         assert done.stderr == f"resispec-verify: error: {says}\n"
+
+
+def test_the_command_line_offers_the_backends_that_there_are():
+    """It writes them out: importing them would load NumPy for a help text."""
+    offered = get_type_hints(BackendOption)["backend"]
+    assert get_args(offered) == BACKENDS

@@ -44,7 +44,7 @@ The mass that all this loses is part of the gap; it is measured, as 1 less the m
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -138,7 +138,7 @@ def octave_of(t):
 
 
 @numba.njit(inline="always")
-def cell_of(t, level, s, first, bits):
+def cell_of(t, level, s, first, bits) -> Any:
     """The cell that holds t, or -1."""
     octave = octave_of(t)
     if octave < 0 or first[level, s, octave] < 0:
@@ -148,7 +148,7 @@ def cell_of(t, level, s, first, bits):
 
 
 @numba.njit(inline="always")
-def cell_or_bare(t, level, s, first, bits):
+def cell_or_bare(t, level, s, first, bits) -> Any:
     """The cell that holds t on the grid of set ``s``, else on that of set 0, or -1; and the set."""
     cell = cell_of(t, level, s, first, bits)
     if cell < 0 and s > 0:
@@ -171,7 +171,7 @@ def mixed(value, cell, up, what):
 
 
 @numba.njit(inline="always")
-def rejected_next(t, q, free, hole_q, hole_p, ratio, table, prefix):
+def rejected_next(t, q, free, hole_q, hole_p, ratio, table, prefix) -> Any:
     """After a path of probability t: (rank of t, min(t q, p) at its token and at a hole, D, slope of D)."""
     r = rank_of(t, ratio, table)
     own, at_hole = min(t * q, free), min(t * hole_q, hole_p)
