@@ -16,12 +16,17 @@ KERNELS = Path(__file__).parents[2] / "resispec_verify" / "kernels"
 
 
 def before_workers() -> None:
-    """Compile both halves at the same time, where nothing has been compiled yet.
+    """Compile both halves at the same time, where nothing has been compiled yet, or kernels have changed since.
+
+    numba dates a compiled function by its own file, and not by those of the functions that it calls.
 
     What fails here is met again by the test that needs it, and said there.
     """
-    if any(KERNELS.rglob("*.nbi")):
+    compiled = [path.stat().st_mtime for path in KERNELS.rglob("*.nbi")]
+    if compiled and min(compiled) > max(path.stat().st_mtime for path in KERNELS.rglob("*.py")):
         return
+    for path in (*KERNELS.rglob("*.nbi"), *KERNELS.rglob("*.nbc")):
+        path.unlink(missing_ok=True)
     started = [
         subprocess.Popen(
             [sys.executable, __file__, half], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL

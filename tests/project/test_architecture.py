@@ -27,11 +27,13 @@ MAY_IMPORT = {
     "evidence": {"arrays", "backends", "errors", "inputs", "kernels", "rules", "verdict"},
     "catalogue": {"errors", "oracle", "rules"},
     "tables": {
-        "arrays", "backends", "distributions", "dumps", "errors", "evidence", "kernels", "rules", "schema", "topology",
-        "verdict",
+        "arrays", "backends", "distributions", "dumps", "errors", "evidence", "kernels", "rules", "schema",
+        "topology", "verdict",
     },
     "runs": {"arrays", "backends", "dumps", "errors", "tables"},
-    "logged": {"arrays", "distributions", "dumps", "errors", "evidence", "kernels", "rules", "schema", "tables"},
+    "logged": {
+        "arrays", "distributions", "dumps", "errors", "evidence", "kernels", "rules", "schema", "tables",
+    },
     "sampler_check": {"distributions", "errors", "evidence", "inputs", "rules", "schema"},
     "report": {"tables"},
     "record": {"distributions", "dumps", "errors", "models", "rules", "topology"},

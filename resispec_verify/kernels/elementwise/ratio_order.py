@@ -161,7 +161,7 @@ def bucket_table(ratio):
 
 
 @numba.njit(inline="always")
-def rank_of(t, ratio, table) -> Any:
+def rank_of(t, ratio, table) -> Array:
     """Number of tokens with p/q < t, for t >= 0."""
     b = bucket_of(float_bits(t))  # pyright: ignore[reportCallIssue]
     lo, hi = table[b], table[b + 1]
