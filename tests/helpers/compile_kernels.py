@@ -16,7 +16,7 @@ KERNELS = Path(__file__).parents[2] / "resispec_verify" / "kernels"
 
 
 def before_workers() -> None:
-    """Compile both halves at the same time, where nothing has been compiled yet, or kernels have changed since.
+    """Compile both halves at the same time, where nothing has been compiled yet or kernels have changed.
 
     numba dates a compiled function by its own file, and not by those of the functions that it calls.
 
