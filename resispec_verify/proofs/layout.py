@@ -29,7 +29,7 @@ LINES = (
     "mass m, of what is free. Invariant: the leftmost length s of the free set has at least the mass",
     "wanted(s) of the first tokens.",
     "Start: mass(s) - wanted(s) = F(a + s) - F(a) - c s >= 0 at token ends, as the envelope lies below F;",
-    "in between, mass is concave and wanted is linear. Envelope: the leftmost part of length q(x) has at",
+    "in between, mass is concave and wanted is linear. Step: the leftmost part of length q(x) has at",
     "least the mass m(x); the rightmost at most, as its mean of g is at most that of all that is free,",
     "the mean of the m/q left, of which x has the largest. By continuity some part, from y on, has m(x).",
     "Then, for s <= y, mass is as before and wanted'(s) = wanted(s + q(x)) - m(x) <= wanted(s): for",
