@@ -8,9 +8,9 @@ its whitespace. So the same faults can be planted before and after files have be
 tests or of the layout that makes them blind shows in the counts.
 
 For each fault the tree (what git tracks, and new files that it does not ignore) is copied to a temporary
-folder, the fault is planted there, and pytest runs on the copy: first the test files that mention what the
-fault is about, then all others, folder by folder. It stops at ``--most`` failures or after ``--limit``
-seconds. A test that fails without the fault too does not count.
+folder, the fault is planted there, and pytest runs on the copy: the test files that mention what the fault is
+about, and all others, folder by folder, where those notice nothing. It stops at ``--most`` failures or after
+``--limit`` seconds. A test that fails without the fault too does not count.
 
 Each fault gives a line of JSON: ``failed`` tests (0 where nobody noticed), whether that ``stopped`` at the
 most or ``timed_out``, how many tests ``ran``, the ids of those that failed, and the seconds it took. Faults
@@ -190,13 +190,14 @@ class Run(NamedTuple):
 
 
 class Copy:
-    """A copy of the tree in a folder of its own, with its own compiled kernels."""
+    """A copy of the tree in a folder of its own; with the tree's compiled kernels, if no fault goes there."""
 
-    def __init__(self, tree: Path, folder: Path) -> None:
+    def __init__(self, tree: Path, folder: Path, compiled: bool) -> None:
         self.folder, self.root = folder, folder / "tree"
         listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         names = subprocess.run(listed, cwd=tree, check=True, capture_output=True, text=True).stdout
-        for name in filter(None, names.split("\0")):
+        kernels = tree.joinpath(PACKAGE).rglob("*.nb[ic]") if compiled else ()
+        for name in (*filter(None, names.split("\0")), *(str(path.relative_to(tree)) for path in kernels)):
             if (tree / name).is_file():
                 (self.root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(tree / name, self.root / name)
@@ -266,17 +267,17 @@ def _run(command: list[str], seconds: float, **options: Any) -> int | None:
 
 
 @contextlib.contextmanager
-def copied(tree: Path) -> Iterator[Copy]:
+def copied(tree: Path, compiled: bool = True) -> Iterator[Copy]:
     """A copy for as long as it is needed."""
     with tempfile.TemporaryDirectory(prefix="planted-", ignore_cleanup_errors=True) as folder:
-        yield Copy(tree, Path(folder))
+        yield Copy(tree, Path(folder), compiled)
 
 
 def stage_by_stage(copy: Copy, fault: Fault, most: int, limit: float, without: Collection[str]) -> Run:
-    """Both stages, as far as failures and seconds go."""
+    """The files that mention what the fault is about; the others only where those notice nothing."""
     end, failed, ran, late = time.monotonic() + limit, [], 0, False
     for files in copy.stages(fault):
-        if files and len(failed) < most and not late:
+        if files and not failed and not late:
             found = copy.test(files, most - len(failed), max(1.0, end - time.monotonic()), without)
             failed, ran, late = failed + found.failed, ran + found.ran, found.timed_out
     return Run(failed, ran, late)
@@ -286,7 +287,7 @@ def measure(tree: Path, fault: Fault, sound: Copy, most: int, limit: float, brok
     """Plant one fault and count. Tests that fail on the ``sound`` copy too are added to ``broken``."""
     result: dict[str, Any] = {"name": fault.name, "room": fault.room}
     while True:
-        with copied(tree) as copy:
+        with copied(tree, compiled=fault.room != "kernels") as copy:
             try:
                 result["file"] = copy.plant(fault)
             except LookupError as error:
