@@ -1,30 +1,27 @@
 """`resispec-verify check`: somebody's sampler against the target, statistically."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from resispec_verify.cli.options import (
-    DumpOptions,
-    HandOptions,
-    JsonOption,
-    Options,
-    TemperatureOption,
-    values_of,
-)
-from resispec_verify.cli.output import files_read, json_report, open_dump, print_lines, printable
+import numpy as np
+
+from resispec_verify.backends import get_backend
+from resispec_verify.cli.check_apart import SamplerJob, run_apart
+from resispec_verify.cli.options.group import Options, values_of
+from resispec_verify.cli.options.outputs import JsonOption
+from resispec_verify.cli.options.readings import TemperatureOption
+from resispec_verify.cli.options.sources import DumpOptions, HandOptions
+from resispec_verify.cli.output import files_read, open_dump, print_lines, printable
 from resispec_verify.cli.parameters import Count, Flag, Names, Number, Text
+from resispec_verify.dumps import FlatDump
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.dumps import FlatDump
-    from resispec_verify.sampler_check.battery import Input
-    from resispec_verify.sampler_check.check import CheckResult
-    from resispec_verify.tables.reading import Reading
-
-__all__ = ["check"]
+from resispec_verify.sampler_check.battery import Input, battery
+from resispec_verify.sampler_check.check import CheckResult, named_inputs
+from resispec_verify.sampler_check.lines import lines
+from resispec_verify.sampler_check.settings import DRAWS, CheckSettings
+from resispec_verify.schema import envelope
+from resispec_verify.tables.reading import Clock, Reading, pairs_of, resolved
 
 PROGRAM = "resispec-verify"
 # Of a dump, unless --positions says which.
@@ -87,9 +84,6 @@ class PairOptions(TemperatureOption, DumpOptions, HandOptions):
 
     def inputs(self, style: str) -> list[Input] | None:
         """Pairs by name, by hand, and of dumps; None for the whole battery."""
-        from resispec_verify.sampler_check.battery import Input, battery
-        from resispec_verify.sampler_check.check import named_inputs
-
         if (self.target is None) != (self.draft is None):
             raise InputError("--target and --draft go together")
         if style == "block" and (self.input or self.by_hand or self.logits):
@@ -164,9 +158,6 @@ def check(
     sampler
         module:callable, path/to/file.py:callable, or "cmd:PROGRAM ARGUMENTS". Its code is executed.
     """
-    from resispec_verify.cli.check_apart import SamplerJob, run_apart
-    from resispec_verify.sampler_check.settings import DRAWS, CheckSettings
-
     output.check(files_read(pairs.paths))
     settings = CheckSettings(
         style=call.style, candidates=call.candidates, proposal=call.proposal, ragged=call.ragged,
@@ -176,19 +167,13 @@ def check(
     )  # fmt: skip
     result = run_apart(SamplerJob(sampler, settings, call.rule, pairs.inputs(call.style)))
     record = {"sampler": sampler, "style": call.style, **result.result()}
-    console = output.write(json_report("check", [record]))
+    console = output.write(envelope("check", [record]))
     _print(sampler, result, _again(sampler, result.witness or {}, call, pairs, effort), console)
     return 0 if result.verdict == "not-rejected" else 1
 
 
 def _of_dump(dump: FlatDump, reading: Reading) -> list[Input]:
     """The pairs of a dump, each with fewer draws the wider it is."""
-    import numpy as np
-
-    from resispec_verify.backends import get_backend
-    from resispec_verify.sampler_check.battery import Input
-    from resispec_verify.tables.reading import Clock, pairs_of
-
     share = min(1.0, 64 / dump.vocab)
     return [
         Input(f"{dump.path}, position {int(position)}", np.asarray(p), np.asarray(q), share)
@@ -199,8 +184,6 @@ def _of_dump(dump: FlatDump, reading: Reading) -> list[Input]:
 
 def _of_logits(dump: FlatDump, reading: Reading) -> Reading:
     """The reading of logits. The refusal of other rows names an option that is another one here."""
-    from resispec_verify.tables.reading import resolved
-
     try:
         return resolved(dump, reading)
     except InputError as error:
@@ -212,8 +195,6 @@ def _of_logits(dump: FlatDump, reading: Reading) -> Reading:
 
 
 def _print(sampler: str, result: CheckResult, again: str, console: Any) -> None:
-    from resispec_verify.sampler_check.lines import lines
-
     console.print(f"{printable(sampler)}: ", end="", markup=False)
     console.print(result.verdict.replace("-", " "), style=COLOURS[result.verdict], end="")
     console.print(f" ({result.draws} draws, {result.seconds:.1f} s, stopped: {result.stopped})", markup=False)

@@ -1,27 +1,20 @@
 """`resispec-verify compare`: two target dumps of the same prefixes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from resispec_verify.cli.options import (
-    InputOption,
-    Options,
-    OutputOptions,
-    RangeOptions,
-    ShardsOption,
-    TemperatureOption,
-    check_max_tv,
-    make_reading,
-)
+from resispec_verify.cli.options.group import Options
+from resispec_verify.cli.options.outputs import OutputOptions
+from resispec_verify.cli.options.readings import InputOption, RangeOptions, TemperatureOption, make_reading
+from resispec_verify.cli.options.sources import ShardsOption
+from resispec_verify.cli.options.work import check_max_tv
 from resispec_verify.cli.output import files_read, print_lines, progress, say_notes
 from resispec_verify.cli.parameters import Count, Flag, Number
 from resispec_verify.cli.table import number
 from resispec_verify.errors import InputError
-
-__all__ = ["compare"]
+from resispec_verify.logged.compare import compare_dumps
+from resispec_verify.logged.compare_summary import compare_report, comparison_records
 
 # Rows of the table: its columns are KL(A || B), KL(B || A), TV and p_B - p_A.
 ROWS = ("mean", "max", "99.9", "99", "95", "90", "median", "10", "5", "1", "0.1", "min")
@@ -82,9 +75,6 @@ def compare(
     tail
         How many of the worst positions to list.
     """
-    from resispec_verify.logged.compare import compare_dumps
-    from resispec_verify.logged.compare_summary import compare_report, comparison_records
-
     output.check(files_read([a, b]))
     check_max_tv(demands.max_tv)
     if tail < 0:

@@ -1,24 +1,24 @@
 """`resispec-verify explore`: Theorem 2 on one position, or its hypotheses on all."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from resispec_verify.backends import get_backend
 from resispec_verify.cli.one_position import OnePair, PositionOptions
-from resispec_verify.cli.options import MOST_CANDIDATES, Options, PlotOptions, refuse_without
-from resispec_verify.cli.output import files_read, json_report, open_dump, print_lines
+from resispec_verify.cli.options.group import Options, refuse_without
+from resispec_verify.cli.options.outputs import PlotOptions
+from resispec_verify.cli.options.work import MOST_CANDIDATES
+from resispec_verify.cli.output import files_read, open_dump, print_lines
 from resispec_verify.cli.over_dumps import finish, over_dumps
 from resispec_verify.cli.parameters import Count, DumpFile, Flag, Number, Numbers
 from resispec_verify.cli.table import print_records
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.tables.reading import Reading
-    from resispec_verify.tables.shaping import Exploration
-
-__all__ = ["explore"]
+from resispec_verify.schema import envelope
+from resispec_verify.tables.reading import Clock, Reading, pairs_of
+from resispec_verify.tables.shaping import Exploration, check_monotonicity, explore_pair
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +41,6 @@ class RandomOptions(Options):
 
     def pair(self, size: int) -> OnePair:
         """The pair, once it is checked."""
-        import numpy as np
-
         concentration = 1.0 if self.concentration is None else self.concentration
         seed = self.seed or 0
         if not 1 <= size <= 1 << 24:
@@ -105,8 +103,6 @@ def explore(
     output.csv
         Write the curves here, or one line a position with --check.
     """
-    from resispec_verify.tables.shaping import explore_pair
-
     source = source.joined(files)
     output.check(files_read(source.paths))
     wanted = curve.wanted()
@@ -132,7 +128,7 @@ def explore(
     except InputError as error:
         raise InputError(f"--rejected: {error}") from None
     console = output.write(
-        json_report("explore", [{**pair.facts, **found.result()}]),
+        envelope("explore", [{**pair.facts, **found.result()}]),
         lambda: _records(found),
         lambda: _figure(found, pair.title),
     )
@@ -148,17 +144,13 @@ def _check(source: PositionOptions, curve: CurveOptions, output: PlotOptions) ->
     found, failures = over_dumps(source.paths, lambda path: _monotone(path, reading))
     rows = [row for of_dump in found for row in of_dump]
     if rows:
-        console = output.write(json_report("explore", rows), lambda: rows)
+        console = output.write(envelope("explore", rows), lambda: rows)
         print_records(console, "Theorem 2, position by position", [_counts(own) for own in found])
         print_lines(console, _why_flat(rows))
     return finish(failures)
 
 
 def _monotone(path: Path, reading: Reading) -> list[dict[str, Any]]:
-    from resispec_verify.backends import get_backend
-    from resispec_verify.tables.reading import Clock, pairs_of
-    from resispec_verify.tables.shaping import check_monotonicity
-
     return [
         {"path": str(path), "position": int(i), "temperature": members.sampling.temperature}
         | check_monotonicity(p, q)
@@ -206,8 +198,6 @@ def _figure(found: Exploration, title: str) -> Any:
 
 
 def _print(found: Exploration, wanted: list[float], title: str, console: Any) -> None:
-    import numpy as np
-
     marks = [(f"{name} (n = {found.candidates})" if name == "optimal-sequential" else name, z)
              for name, z in found.budgets.items()]  # fmt: skip
     marks += [("Z* = min p/q", found.points.z_star), ("everything", 1.0)] + [("--at", z) for z in wanted]

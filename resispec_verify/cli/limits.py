@@ -1,28 +1,22 @@
 """`resispec-verify limits`: acceptance of every rule beside what no exact rule can exceed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from resispec_verify.cli.options import (
-    BackendOption,
-    OutputOptions,
-    ProposedReadingOptions,
-    RuleOptions,
-    SourceOptions,
-)
+from resispec_verify.backends import get_backend
+from resispec_verify.cli.options.outputs import OutputOptions
+from resispec_verify.cli.options.readings import ProposedReadingOptions
+from resispec_verify.cli.options.sources import SourceOptions
+from resispec_verify.cli.options.work import BackendOption, RuleOptions
 from resispec_verify.cli.output import files_read, print_lines
 from resispec_verify.cli.over_dumps import finish, over_pairs
 from resispec_verify.cli.parameters import DumpFile
 from resispec_verify.cli.table import print_records
-
-if TYPE_CHECKING:
-    from resispec_verify.rules import Rule
-    from resispec_verify.tables.reading import PairBatch
-    from resispec_verify.tables.row import Row
-
-__all__ = ["limits"]
+from resispec_verify.rules import RULES, Iid, Rule
+from resispec_verify.tables.limits import add_limits, limit_records, limits_report
+from resispec_verify.tables.marginals import Evaluation
+from resispec_verify.tables.reading import PairBatch
+from resispec_verify.tables.row import Row
 
 
 def limits(
@@ -41,10 +35,6 @@ def limits(
         A rule, with options of its own as in resispec:budget=floor, or file.py:Name; repeat for several.
         Default: all for independent candidates that need no enumeration, and resispec.
     """
-    from resispec_verify.backends import get_backend
-    from resispec_verify.tables.limits import add_limits, limit_records, limits_report
-    from resispec_verify.tables.marginals import Evaluation
-
     source = source.joined(files)
     output.check(files_read(source.paths))
     how, chosen = reading.reading(), _chosen(rules)
@@ -63,8 +53,6 @@ def limits(
 
 def _chosen(options: RuleOptions) -> tuple[Rule, ...]:
     """The rules that were named; by default those that need no enumeration."""
-    from resispec_verify.rules import RULES, Iid
-
     if options.rule:
         return options.chosen()
     # Candidates that must differ can run out at any position, which would end a run nobody asked them of.

@@ -1,20 +1,17 @@
 """One position to look at, of a dump or by hand: what `explore`, `picture` and `runtime` share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from resispec_verify.cli.options import DumpOptions, HandOptions, InputOption, TemperatureOption
+from resispec_verify.backends import get_backend
+from resispec_verify.cli.options.readings import InputOption, TemperatureOption
+from resispec_verify.cli.options.sources import DumpOptions, HandOptions
 from resispec_verify.cli.output import open_dump
 from resispec_verify.cli.parameters import Count
+from resispec_verify.dumps import FlatDump
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.dumps import FlatDump
-
-__all__ = ["OnePair", "PositionOptions", "dump_at"]
+from resispec_verify.tables.reading import Clock, pairs_of
 
 
 class OnePair(NamedTuple):
@@ -42,9 +39,6 @@ class PositionOptions(InputOption, TemperatureOption, HandOptions, DumpOptions):
 
     def one_pair(self) -> OnePair:
         """The pair at the position, or by hand."""
-        from resispec_verify.backends import get_backend
-        from resispec_verify.tables.reading import Clock, pairs_of
-
         if self.by_hand:
             given = self.pair()
             return OnePair(given.target, given.draft, {"position": 0}, "the given pair")

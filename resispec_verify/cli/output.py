@@ -1,7 +1,5 @@
 """Writing results: checked before the run, atomic after it, nothing half-written."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -16,24 +14,6 @@ from typing import Any
 
 from resispec_verify.cli import interrupts
 from resispec_verify.errors import InputError
-
-__all__ = [
-    "check_writable",
-    "files_read",
-    "json_report",
-    "open_dump",
-    "printable",
-    "progress",
-    "say_notes",
-    "stdout_is",
-    "table_console",
-    "unwritten",
-    "utf8_or_escaped",
-    "write_csv",
-    "write_figure",
-    "write_json",
-    "write_text",
-]
 
 
 def stdout_is(path: Path | None) -> bool:
@@ -210,13 +190,6 @@ def write_json(path: Path | None, report: Mapping[str, Any]) -> None:
     """Write a report; NaN is a defect and raises."""
     if path is not None:
         write_text(path, json.dumps(report, indent=2, allow_nan=False) + "\n")
-
-
-def json_report(command: str, results: Sequence[Any], **facts: Any) -> dict[str, Any]:
-    """What `--json` writes: the results, and what is said of all of them."""
-    from resispec_verify.schema import envelope
-
-    return envelope(command, results, **facts)
 
 
 def write_csv(path: Path | None, records: Sequence[Mapping[str, Any]]) -> None:

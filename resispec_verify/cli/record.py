@@ -1,7 +1,5 @@
 """`resispec-verify record`: log target and draft logits from local models."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys
@@ -10,18 +8,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from resispec_verify.cli.options import JsonOption, Options, make_sampling
-from resispec_verify.cli.output import json_report, print_lines, progress
+from resispec_verify.cli.options.group import Options
+from resispec_verify.cli.options.outputs import JsonOption
+from resispec_verify.cli.options.readings import make_sampling
+from resispec_verify.cli.output import print_lines, progress
 from resispec_verify.cli.parameters import Count, File, Number, Text
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.models.opening import Variant
-    from resispec_verify.topology import Topology
-
-__all__ = ["record"]
+from resispec_verify.models.opening import Variant, encode_all, open_models
+from resispec_verify.record import loops
+from resispec_verify.record.loops import Settings, check_prompts
+from resispec_verify.record.prompts import read_prompts
+from resispec_verify.record.recorder import check_path
+from resispec_verify.schema import envelope
+from resispec_verify.topology import Topology
 
 # The options of each kind of recording, and what they are by default.
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -61,8 +62,6 @@ class DraftOptions(Options):
 
     def variant(self) -> Variant:
         """How the target is changed, checked."""
-        from resispec_verify.models.opening import Variant
-
         if self.skip_layers is not None and not NUMBERS.fullmatch(self.skip_layers):
             raise InputError(f"--skip-layers must be numbers such as 7,10,13; got {self.skip_layers!r}")
         if self.window is not None and self.window < 1:
@@ -100,8 +99,6 @@ class PromptOptions(Options):
 
     def read(self) -> list[Any]:
         """Texts, or lists of token ids."""
-        from resispec_verify.record.prompts import read_prompts
-
         if (self.prompt is None) == (self.prompts is None):
             raise InputError("give either --prompt TEXT or --prompts FILE")
         return [self.prompt] if self.prompts is None else read_prompts(self.prompts)
@@ -137,10 +134,8 @@ class KindOptions(Options):
     topology: Text | None = None
     siblings: Literal["iid", "without-replacement", "fixed", "pairs"] | None = None
 
-    def loop(self) -> _Loop:
+    def loop(self) -> "_Loop":
         """The loop that the kind asks for, with its options checked and filled in."""
-        from resispec_verify.record import loops
-
         given = self._filled()
         for name, value in given.items():
             if isinstance(value, int) and value < 1:
@@ -215,10 +210,6 @@ def record(
     out
         The dump to write (.pt).
     """
-    from resispec_verify.models.opening import encode_all, open_models
-    from resispec_verify.record.loops import Settings, check_prompts
-    from resispec_verify.record.recorder import check_path
-
     loop, variant = kind.loop(), draft.variant()
     run.check()
     check_path(out)
@@ -244,7 +235,7 @@ def record(
         "dtype": run.dtype, "bytes": size, "seconds": seconds,
     }  # fmt: skip
     text = f"{out}: {units} {loop.unit}, vocabulary {vocab}, {run.dtype}, {_size(size)} in {seconds:.1f} s"
-    print_lines(output.write(json_report("record", [result])), [text])
+    print_lines(output.write(envelope("record", [result])), [text])
     return 0
 
 
@@ -276,8 +267,6 @@ class _Loop:
 
 def _topology(text: str) -> Topology:
     """A tree by its levels and branches, by its parents, or by the children of each level."""
-    from resispec_verify.topology import Topology
-
     try:
         by_level = NUMBERS.fullmatch(text)
         tree = Topology.by_level([int(n) for n in text.split(",")]) if by_level else Topology.parse(text)

@@ -1,28 +1,23 @@
 """`resispec-verify replay`: recompute what an engine decided in logged rounds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from resispec_verify.cli.options import (
-    DumpOptions,
-    InputOption,
-    OneSamplingOptions,
-    Options,
-    OutputOptions,
-)
+from resispec_verify.cli.options.group import Options
+from resispec_verify.cli.options.outputs import OutputOptions
+from resispec_verify.cli.options.readings import InputOption, OneSamplingOptions
+from resispec_verify.cli.options.sources import DumpOptions
 from resispec_verify.cli.output import print_lines, printable, progress
 from resispec_verify.cli.over_dumps import finish, over_dumps
 from resispec_verify.cli.parameters import Counts, DumpFile, Flag, Names, Number
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.logged.replay import Replay
-    from resispec_verify.rules import Block, Rule
-
-__all__ = ["replay"]
+from resispec_verify.logged.replay import Replay
+from resispec_verify.logged.replay import replay as replay_rounds
+from resispec_verify.logged.replay_summary import check_records, replay_report
+from resispec_verify.logged.rounds_input import read_rounds
+from resispec_verify.rules import Block, Rule
+from resispec_verify.rules.spec import parse_any_rule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +73,6 @@ def replay(
     output.csv
         Write one line a recomputed decision here.
     """
-    from resispec_verify.logged.replay_summary import check_records, replay_report
-
     paths = dumps.joined(files).paths
     if not paths:
         raise InputError("nothing to replay: give --logits PATH...")
@@ -107,9 +100,6 @@ def _differs(row: dict[str, Any]) -> bool:
 
 
 def _rules(names: list[str]) -> list[Rule | Block]:
-    from resispec_verify.rules import Block, Rule
-    from resispec_verify.rules.spec import parse_any_rule
-
     rules: list[Rule | Block] = []
     for name in names:
         rule = parse_any_rule(name)
@@ -128,9 +118,6 @@ def _replayed(
     path: Path, rules: list[Rule | Block], logged: LoggedOptions, sampling: dict[str, Any]
 ) -> list[Replay]:
     """One file, by each rule."""
-    from resispec_verify.logged.replay import replay as replay_rounds
-    from resispec_verify.logged.rounds_input import read_rounds
-
     rounds = read_rounds(path, kind=logged.input, stops=logged.eos or [], options=sampling)
     uniforms = not logged.no_uniforms
     with progress(rounds.path, len(rounds.rounds) * len(rules)) as advance:

@@ -1,34 +1,28 @@
 """`resispec-verify report`: one page with verdicts, pictures, and how to get them again."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from resispec_verify.cli.options import (
-    DumpOptions,
-    OpeningOptions,
-    Options,
-    ReadingOptions,
-    RuleOptions,
-    WorkOptions,
-)
+from resispec_verify.backends import get_backend
+from resispec_verify.cli.options.group import Options
+from resispec_verify.cli.options.readings import ReadingOptions
+from resispec_verify.cli.options.sources import DumpOptions, OpeningOptions
+from resispec_verify.cli.options.work import RuleOptions, WorkOptions
 from resispec_verify.cli.output import check_writable, files_read, progress, stdout_is, write_text
 from resispec_verify.cli.over_dumps import collected, compile_kernels, finish, opened, rows_of_pairs
 from resispec_verify.cli.parameters import DumpFile, File, Number
 from resispec_verify.cli.report_contents import Found, report_page, sequential
+from resispec_verify.cli.tokenizer import token_texts
+from resispec_verify.dumps import FlatDump, open_dump
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.dumps import FlatDump
-    from resispec_verify.evidence.enumeration import Budget
-    from resispec_verify.tables.drift_summary import DriftRow
-    from resispec_verify.tables.marginals import Evaluation
-    from resispec_verify.tables.reading import PairBatch
-
-__all__ = ["report"]
+from resispec_verify.evidence.enumeration import Budget
+from resispec_verify.runs.over_dumps import evaluate_dump
+from resispec_verify.tables.drift import MOST_CANDIDATES, add_drift
+from resispec_verify.tables.drift_summary import DriftRow
+from resispec_verify.tables.marginals import Evaluation
+from resispec_verify.tables.reading import PairBatch, position_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +59,6 @@ def report(
     tokenizer
         A tokenizer.json, for the text of the tokens.
     """
-    from resispec_verify.dumps import open_dump
-    from resispec_verify.evidence.enumeration import Budget
-    from resispec_verify.tables.drift import MOST_CANDIDATES
-    from resispec_verify.tables.marginals import Evaluation
-
     dumps = dumps.joined(files)
     if out is None:
         raise InputError("say where the page goes: --out report.html")
@@ -83,8 +72,6 @@ def report(
     evaluation = Evaluation(chosen, rules.candidates, identity=False, budget=work.budget())
     how = reading.reading()
     if tokenizer is not None:
-        from resispec_verify.cli.tokenizer import token_texts
-
         token_texts(tokenizer, [])  # a bad file is told before the work, not after
     visits = Budget(1e-3 if work.gap is None else work.gap, 1e6, work.max_states, until_decided=False)
     found = Found(how)
@@ -102,11 +89,6 @@ def report(
 
 def _add(found: Found, dump: FlatDump, evaluation: Evaluation, visits: Budget) -> None:
     """Evaluate one dump; nothing is kept of one that fails."""
-    from resispec_verify.backends import get_backend
-    from resispec_verify.runs.over_dumps import evaluate_dump
-    from resispec_verify.tables.drift import add_drift
-    from resispec_verify.tables.reading import position_range
-
     first, last = position_range(dump, found.reading)
     backend = get_backend("numpy")
     with progress(dump.path, last - first) as advance:

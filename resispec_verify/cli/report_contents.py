@@ -1,25 +1,31 @@
 """What the page of `resispec-verify report` shows."""
 
-from __future__ import annotations
-
+import platform
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from resispec_verify import __version__
+from resispec_verify.backends import get_backend
+from resispec_verify.cli.over_dumps import pool_into
+from resispec_verify.cli.tokenizer import token_texts
+from resispec_verify.cli.verdict_table import remarks
+from resispec_verify.dumps import FlatDump
+from resispec_verify.dumps.fingerprint import fingerprint
 from resispec_verify.errors import InputError
+from resispec_verify.rules import Rule
+from resispec_verify.tables.drift_summary import DriftRow, drift_records
+from resispec_verify.tables.position import look_at
+from resispec_verify.tables.reading import Clock, Reading, pairs_of, position_range
+from resispec_verify.tables.row import Row, label
+from resispec_verify.tables.shaping import explore_pair
+from resispec_verify.tables.summary import position_records, summarize
+from resispec_verify.tables.table import Table, pool
 
 if TYPE_CHECKING:
-    from resispec_verify.dumps import FlatDump
     from resispec_verify.report.page import PageSection
-    from resispec_verify.rules import Rule
-    from resispec_verify.tables.drift_summary import DriftRow
-    from resispec_verify.tables.reading import Reading
-    from resispec_verify.tables.row import Row
-    from resispec_verify.tables.table import Table
-
-__all__ = ["Found", "report_page", "sequential"]
-
 PACKAGES = ("numpy", "scipy", "numba", "matplotlib")
 RULES_IN_PICTURE = 3
 
@@ -37,10 +43,6 @@ class Found:
 
     def add(self, dump: FlatDump, table: Table, drift: dict[Any, DriftRow]) -> None:
         """Add what one dump gave."""
-        from resispec_verify.cli.over_dumps import pool_into
-        from resispec_verify.dumps.fingerprint import fingerprint
-        from resispec_verify.tables.reading import position_range
-
         first, last = position_range(dump, self.reading)
         size, digest = fingerprint(dump.path, whole=True)
         self.facts.append(
@@ -62,8 +64,6 @@ class Found:
     @cached_property
     def rows(self) -> list[Row]:
         """The rows of all dumps, joined: for when all were added."""
-        from resispec_verify.tables.table import pool
-
         return pool(self.tables)
 
 
@@ -80,10 +80,7 @@ def report_page(
     found: Found, rules: tuple[Rule, ...], candidates: int, tokenizer: Path | None, command: str
 ) -> str:
     """The page, as HTML."""
-    from resispec_verify.cli.verdict_table import remarks
     from resispec_verify.report.page import html_page
-    from resispec_verify.tables.row import label
-    from resispec_verify.tables.summary import summarize
 
     pictures = [*_overall(found), *_worst(found, rules, candidates, tokenizer)]
     names = ", ".join(dict.fromkeys(Path(dump.path).name for dump in found.dumps))
@@ -103,8 +100,6 @@ def _overall(found: Found) -> list[PageSection]:
     from resispec_verify.report.plots.drift import plot_drift
     from resispec_verify.report.plots.marginals import plot_marginals
     from resispec_verify.report.plots.svg import panels
-    from resispec_verify.tables.drift_summary import drift_records
-    from resispec_verify.tables.summary import position_records
 
     rows = found.rows
     pictures = [
@@ -139,8 +134,6 @@ def _worst(
     from resispec_verify.report.page import PageSection
     from resispec_verify.report.plots.shaping import curve_points, plot_exploration
     from resispec_verify.report.plots.svg import panels
-    from resispec_verify.tables.row import label
-    from resispec_verify.tables.shaping import explore_pair
 
     row = max(found.rows, key=lambda row: max(row.tv))
     i = max(range(len(row.tv)), key=row.tv.__getitem__)
@@ -177,7 +170,6 @@ def _after_rejection(
     from resispec_verify.report.page import PageSection
     from resispec_verify.report.plots.position import plot_position
     from resispec_verify.report.plots.svg import inline_svg
-    from resispec_verify.tables.position import look_at
 
     shown = sequential(rules)[:RULES_IN_PICTURE]
     try:
@@ -188,8 +180,6 @@ def _after_rejection(
         return []
     names = None
     if tokenizer is not None:
-        from resispec_verify.cli.tokenizer import token_texts
-
         names = token_texts(tokenizer, position.tokens(12).tolist())
     picture = inline_svg(plot_position(position, names=names), "p", "residuals after one rejection")
     return [
@@ -204,9 +194,6 @@ def _after_rejection(
 
 
 def _pair(dump: FlatDump, reading: Reading, position: int, temperature: float) -> tuple[Any, Any]:
-    from resispec_verify.backends import get_backend
-    from resispec_verify.tables.reading import Clock, pairs_of
-
     here = replace(reading, start=position, stop=position + 1)
     for members in pairs_of(dump, here, backend=get_backend("numpy"), clock=Clock()):
         if members.sampling.temperature == temperature:
@@ -215,11 +202,6 @@ def _pair(dump: FlatDump, reading: Reading, position: int, temperature: float) -
 
 
 def _versions() -> list[dict[str, str]]:
-    import platform
-    from importlib import metadata
-
-    from resispec_verify import __version__
-
     found = {"resispec-verify": __version__, "Python": platform.python_version()}
     found |= {name: metadata.version(name) for name in PACKAGES}
     found["machine"] = f"{platform.system()} {platform.machine()}"

@@ -1,21 +1,18 @@
 """`resispec-verify rules`: the rules, what is claimed of them, and what is so."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from resispec_verify.cli.options import JsonOption, Options, values_of
-from resispec_verify.cli.output import json_report, print_lines
+from resispec_verify.catalogue.attack import Search, attack
+from resispec_verify.catalogue.measured import CATALOGUE, rules_table
+from resispec_verify.cli.options.group import Options, values_of
+from resispec_verify.cli.options.outputs import JsonOption
+from resispec_verify.cli.output import print_lines
 from resispec_verify.cli.parameters import Count, Number, Text
 from resispec_verify.cli.table import print_records
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.catalogue.attack import Search
-
-__all__ = ["rules"]
+from resispec_verify.schema import envelope
 
 TITLE = "measured: exact marginals in rational arithmetic on a fixed family of pairs"
 # Columns that a narrow terminal can do without, in the order in which they go.
@@ -71,10 +68,8 @@ def rules(
         return _attack(attack, search, output)
     if unused := [name for name, value in values_of(search).items() if value is not None]:
         raise InputError(f"--{unused[0]} is an option of --attack; give --attack NAME, or leave it out")
-    from resispec_verify.catalogue.measured import rules_table
-
     results = rules_table()
-    console = output.write(json_report("rules", results))
+    console = output.write(envelope("rules", results))
     records = [_record(r) for r in results]
     left = tuple(name for name in records[0] if name != "TV max")
     print_records(console, TITLE, records, dispensable=DISPENSABLE, left=left)
@@ -119,9 +114,6 @@ def _emits(witness: dict[str, Any]) -> str:
 
 
 def _attack(name: str, options: AttackOptions, output: JsonOption) -> int:
-    from resispec_verify.catalogue.attack import attack
-    from resispec_verify.catalogue.measured import CATALOGUE
-
     breaking = CATALOGUE[name].inexact_with if name in CATALOGUE else None
     variants = [None] if breaking is None else [None, breaking]
     seed = options.seed or 0
@@ -137,7 +129,7 @@ def _attack(name: str, options: AttackOptions, output: JsonOption) -> int:
         for variant in variants
     ]
     results = [_report(search, seed) for search in searches]
-    console = output.write(json_report("rules", results, attack=name))
+    console = output.write(envelope("rules", results, attack=name))
     for search, r in zip(searches, results, strict=True):
         print_lines(console, _found(search, r))
     return 0

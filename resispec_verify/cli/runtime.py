@@ -1,21 +1,23 @@
 """`resispec-verify runtime`: what one rejection costs, by phase."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from resispec_verify.backends import get_backend
 from resispec_verify.cli.one_position import dump_at
-from resispec_verify.cli.options import ArrayOptions, DumpOptions, PlotOptions, make_sampling
-from resispec_verify.cli.output import files_read, json_report, print_lines, printable
+from resispec_verify.cli.options.outputs import PlotOptions
+from resispec_verify.cli.options.readings import make_sampling
+from resispec_verify.cli.options.sources import DumpOptions
+from resispec_verify.cli.options.work import ArrayOptions
+from resispec_verify.cli.output import files_read, print_lines, printable
 from resispec_verify.cli.parameters import Count, DumpFile, Number
 from resispec_verify.cli.table import print_records
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    import numpy as np
-
-__all__ = ["runtime"]
+from resispec_verify.schema import envelope
+from resispec_verify.tables.input_kind import input_kind
+from resispec_verify.tables.runtime import results, time_steps
 
 MOST_TOKENS, MOST_REPEATS = 1 << 24, 100_000
 NOT_MEASURED = "Drafting and target verification are not measured: they need models."
@@ -52,8 +54,6 @@ class RowOptions(DumpOptions):
             raise InputError("give either --logits PATH or --vocab, not both")
         if self.seed is not None:
             raise InputError("--seed is that of random logits; leave it out with --logits")
-        from resispec_verify.tables.input_kind import input_kind
-
         dump, i = dump_at(self.paths, self.position)
         input_kind(dump, None)
         batch = dump.batch(i, i + 1)
@@ -61,8 +61,6 @@ class RowOptions(DumpOptions):
 
 
 def _random(vocab: int, seed: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-    import numpy as np
-
     if not 1 <= vocab <= MOST_TOKENS:
         raise InputError(f"--vocab must be in 1..{MOST_TOKENS}, got {vocab}")
     if seed < 0:
@@ -95,9 +93,6 @@ def runtime(
     output.csv
         Write one line a phase here.
     """
-    from resispec_verify.backends import get_backend
-    from resispec_verify.tables.runtime import results, time_steps
-
     source = source.joined(files)
     output.check(files_read(source.paths))
     make_sampling("--", temperature)
@@ -110,7 +105,7 @@ def runtime(
     facts["not_measured"] = ["drafting", "target verification"]
     title = f"V = {facts['vocab']:,}, {backend.name}, {arrays.precision}"
     console = output.write(
-        json_report("runtime", rows, **facts),
+        envelope("runtime", rows, **facts),
         lambda: [_flat(row) for row in rows],
         lambda: _figure(rows, f"one rejection at one position, {title}, n = {repeats}"),
     )

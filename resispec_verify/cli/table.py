@@ -1,7 +1,5 @@
 """Tables on a terminal: fewer columns where it is narrow, and nothing cut off."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +8,6 @@ from rich.table import Table
 from rich.text import Text
 
 from resispec_verify.cli.output import print_lines
-
-__all__ = ["number", "print_records"]
 
 COLOURS = {
     "exact": "green", "inexact": "bold red", "undecided": "yellow", "exact-if": "yellow",

@@ -1,7 +1,5 @@
 """Verdicts as tables, and what a reader of them must not miss."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,8 +7,6 @@ from resispec_verify.cli.output import print_lines, printable
 from resispec_verify.cli.table import number, print_records
 from resispec_verify.tables.row import Row, label
 from resispec_verify.tables.summary import summarize
-
-__all__ = ["print_verdicts", "remarks"]
 
 MARGINALS_IN_WORDS = {
     "operational": "operational: what the sampler emits",

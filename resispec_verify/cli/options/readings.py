@@ -2,15 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from resispec_verify.cli.options.group import Options
 from resispec_verify.cli.parameters import Count, Number, Numbers, Text
+from resispec_verify.distributions import Sampling
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.distributions import Sampling
-    from resispec_verify.tables.reading import Reading
+from resispec_verify.tables.reading import Reading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +23,7 @@ class TemperatureOption(Options):
 
     temperature: Number | None = None
 
-    def reading(self, kind: str | None, positions: str | None = None) -> "Reading":
+    def reading(self, kind: str | None, positions: str | None = None) -> Reading:
         """How rows become pairs, without filters."""
         return make_reading(
             [] if self.temperature is None else [self.temperature], kind=kind, positions=positions
@@ -133,14 +131,14 @@ class RangeOptions(Options):
 class ReadingOptions(RangeOptions, InputOption, SamplingOptions):
     """How rows of a dump become pairs."""
 
-    def reading(self, precision: str = "float64") -> "Reading":
+    def reading(self, precision: str = "float64") -> Reading:
         """The same, checked."""
         return make_reading(
             self.temperature or [], self, self._proposal(), kind=self.input,
             positions=self.positions, batch=self.batch, precision=precision,
         )  # fmt: skip
 
-    def _proposal(self) -> "ProposalOptions | None":
+    def _proposal(self) -> ProposalOptions | None:
         return None
 
 
@@ -161,10 +159,8 @@ def make_reading(
     positions: str | None = None,
     batch: int | None = None,
     precision: str = "float64",
-) -> "Reading":
+) -> Reading:
     """How rows become pairs, from the values of options; raises on the first that is out of range."""
-    from resispec_verify.tables.reading import Reading
-
     if batch is not None and batch < 1:
         raise InputError(f"--batch must be at least 1, got {batch}")
     kept = () if filters is None else (filters.top_k, filters.top_p, filters.min_p)
@@ -187,10 +183,8 @@ def make_reading(
     )
 
 
-def make_sampling(option: str, *values: Any) -> "Sampling":
+def make_sampling(option: str, *values: Any) -> Sampling:
     """The sampling of a temperature, top-k, top-p and min-p; ``option`` is what their names begin with."""
-    from resispec_verify.distributions import Sampling
-
     try:
         return Sampling(*values)
     except InputError as error:  # its message begins with the field, spelled as in the option

@@ -3,14 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from resispec_verify.cli.options.group import Options, refuse_by_hand
 from resispec_verify.cli.parameters import Files, Flag, Text
+from resispec_verify.distributions import Pair, pair_from_probabilities
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.distributions import Pair
 
 _Dumps = TypeVar("_Dumps", bound="DumpOptions")
 
@@ -57,10 +55,8 @@ class HandOptions(Options):
         """Whether any was given."""
         return self.target is not None or self.draft is not None
 
-    def pair(self) -> "Pair":
+    def pair(self) -> Pair:
         """The pair, both ``(V,)``."""
-        from resispec_verify.distributions import pair_from_probabilities
-
         if self.target is None or self.draft is None:
             missing = "draft" if self.target else "target"
             raise InputError(f"--{missing} is missing: give both --target and --draft")

@@ -1,16 +1,15 @@
 """Options of what is computed, where, and what is demanded of it."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from resispec_verify.cli.options.group import Options, refuse_beside
 from resispec_verify.cli.parameters import Count, Flag, Names, Number, Text
+from resispec_verify.cli.user_rules import choose_rules
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.evidence.enumeration import Budget
-    from resispec_verify.rules import Rule
-    from resispec_verify.tables.marginals import Evaluation
+from resispec_verify.evidence.enumeration import Budget
+from resispec_verify.rules import Rule
+from resispec_verify.tables.marginals import Evaluation
 
 MOST_CANDIDATES = 1000  # far beyond any engine; more is a slip of the keyboard
 
@@ -31,10 +30,8 @@ class RuleOptions(Options):
     rule: Names | None = None
     candidates: Count = 3
 
-    def chosen(self, most: int = MOST_CANDIDATES) -> "tuple[Rule, ...]":
+    def chosen(self, most: int = MOST_CANDIDATES) -> tuple[Rule, ...]:
         """The rules, checked for the number of candidates."""
-        from resispec_verify.cli.user_rules import choose_rules
-
         check_candidates(self.candidates, 1, most)
         return choose_rules(self.rule or ["resispec", "specinfer"], self.candidates, **self._own())
 
@@ -82,10 +79,8 @@ class WorkOptions(Options):
     gap: Number | None = None
     max_expansions: Number | None = None
 
-    def budget(self) -> "Budget":
+    def budget(self) -> Budget:
         """The same, checked."""
-        from resispec_verify.evidence.enumeration import Budget
-
         check_gap(self.gap)
         most = self.max_expansions
         if most is not None and not most >= 1:
@@ -114,10 +109,8 @@ class MarginalOptions(WorkOptions):
     candidate_list: Text | None = None
     seed: Count | None = None
 
-    def evaluation(self, rules: RuleOptions) -> "Evaluation":
+    def evaluation(self, rules: RuleOptions) -> Evaluation:
         """What to compute; raises on the first option that is out of range."""
-        from resispec_verify.tables.marginals import Evaluation
-
         check_candidates(rules.candidates, 1)
         budget = self.budget()
         if self.seed is not None and self.seed < 0:
@@ -170,10 +163,8 @@ class VisitOptions(Options):
     gap: Number = 1e-3
     max_states: Number = 100
 
-    def budget(self) -> "Budget":
+    def budget(self) -> Budget:
         """The same, checked."""
-        from resispec_verify.evidence.enumeration import Budget
-
         check_gap(self.gap)
         if not self.max_states >= 1:
             raise InputError(f"--max-states must be at least 1, got {self.max_states:g}")

@@ -3,21 +3,19 @@
 Three commands. Their earlier spelling, one command whose options say which is meant, goes on working.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from resispec_verify.cli.options import DumpOptions, OutputOptions, refuse_without
+from resispec_verify.cli.options.group import refuse_without
+from resispec_verify.cli.options.outputs import OutputOptions
+from resispec_verify.cli.options.sources import DumpOptions
 from resispec_verify.cli.parameters import Count, Names, Texts
 from resispec_verify.cli.tree.cost import cost
 from resispec_verify.cli.tree.grow import GrowthOptions, check_nodes, grow
 from resispec_verify.cli.tree.length import length
 from resispec_verify.cli.tree.recorded import DrawnOptions
 from resispec_verify.errors import InputError
-
-__all__ = ["tree"]
 
 tree = App(name="tree", help="Trees of candidates: cost, accepted length, and the best one of a budget.")
 for _command in (cost, length, grow):

@@ -1,34 +1,29 @@
 """`resispec-verify tree grow`: the tree of a budget with the longest step."""
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from resispec_verify.cli.options import (
-    DumpOptions,
-    Options,
-    OutputOptions,
-    make_reading,
-    refuse_without,
-)
-from resispec_verify.cli.output import json_report, open_dump, print_lines
+from resispec_verify.cli.options.group import Options, refuse_without
+from resispec_verify.cli.options.outputs import OutputOptions
+from resispec_verify.cli.options.readings import make_reading
+from resispec_verify.cli.options.sources import DumpOptions
+from resispec_verify.cli.output import open_dump, print_lines
 from resispec_verify.cli.over_dumps import finish, over_dumps
 from resispec_verify.cli.parameters import Count, DumpFile, Names, Text
 from resispec_verify.cli.table import print_records
 from resispec_verify.cli.tree.recorded import DrawnOptions, evaluated, rules_for
+from resispec_verify.dumps import kind, load_mapping
 from resispec_verify.errors import InputError
+from resispec_verify.kernels.optimal.tree_growth import grow as grown
+from resispec_verify.rules import Rule
+from resispec_verify.schema import envelope
+from resispec_verify.tables.trees import flat_acceptance
 from resispec_verify.topology import Topology
 
-if TYPE_CHECKING:
-    from resispec_verify.rules import Rule
-
-    # A rule, the temperature, and what its candidates do at nodes that have 1, 2, ... of them.
-    Measured = tuple[Rule, float, list[Any]]
-
-__all__ = ["GrowthOptions", "check_nodes", "grow"]
+# A rule, the temperature, and what its candidates do at nodes that have 1, 2, ... of them.
+Measured = tuple[Rule, float, list[Any]]
 
 MOST_NODES = 512
 MOST_BRANCHES = 16
@@ -104,7 +99,7 @@ def grow(
         results = [_best_tree(_by_hand(growth.acceptance), nodes, growth.levels)]
     if results:
         console = output.write(
-            json_report("tree", results),
+            envelope("tree", results),
             lambda: [{k: v for k, v in r.items() if k not in ("acceptance", "options")} for r in results],
         )
         title = "the tree with the longest step, if acceptance is the same at every node"
@@ -132,8 +127,6 @@ def _by_hand(text: str) -> list[list[float]]:
 
 
 def _best_tree(acceptance: list[Any], nodes: int, levels: int | None) -> dict[str, Any]:
-    from resispec_verify.kernels.optimal.tree_growth import grow as grown
-
     parents, length = grown(acceptance, nodes, levels)
     found = Topology(tuple(parents))
     return {
@@ -161,8 +154,6 @@ def _measured(
 
 
 def _kinds(paths: list[Path]) -> set[str]:
-    from resispec_verify.dumps import kind, load_mapping
-
     kinds = set()
     for path in filter(Path.exists, paths):
         with contextlib.suppress(InputError):  # which is said when it is opened
@@ -174,8 +165,6 @@ def _on_flat(
     paths: list[Path], names: list[str] | None, drawn: DrawnOptions, candidates: int
 ) -> tuple[list[Measured], list[str]]:
     """Mean acceptance by candidate, of each rule with 1, 2, ... candidates."""
-    from resispec_verify.tables.trees import flat_acceptance
-
     if drawn.siblings is not None:
         raise InputError("--siblings is for tree dumps: in a flat one candidates are drawn as a rule says")
     temperatures = [] if drawn.temperature is None else [drawn.temperature]
