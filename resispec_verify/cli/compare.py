@@ -9,12 +9,12 @@ from resispec_verify.cli.options.outputs import OutputOptions
 from resispec_verify.cli.options.readings import InputOption, RangeOptions, TemperatureOption, make_reading
 from resispec_verify.cli.options.sources import ShardsOption
 from resispec_verify.cli.options.work import check_max_tv
-from resispec_verify.cli.output import files_read, print_lines, progress, say_notes
+from resispec_verify.cli.output import files_read, progress, say_notes
 from resispec_verify.cli.parameters import Count, Flag, Number
-from resispec_verify.cli.table import number
 from resispec_verify.errors import InputError
 from resispec_verify.logged.compare import compare_dumps
 from resispec_verify.logged.compare_summary import compare_report, comparison_records
+from resispec_verify.report.table import number, print_lines
 
 # Rows of the table: its columns are KL(A || B), KL(B || A), TV and p_B - p_A.
 ROWS = ("mean", "max", "99.9", "99", "95", "90", "median", "10", "5", "1", "0.1", "min")
@@ -35,18 +35,12 @@ class ComparedOptions(ShardsOption, InputOption, RangeOptions, TemperatureOption
 
 @dataclass(frozen=True, kw_only=True)
 class LikenessOptions(Options):
-    """What the exit status is to say.
-
-    Attributes
-    ----------
-    max_tv
-        Exit with 1 if the total variation of any position exceeds this.
-    require_same_top
-        Exit with 1 if the best token flips anywhere, near-ties not counted.
-    """
+    """What the exit status is to say."""
 
     max_tv: Number | None = None
+    """Exit with 1 if the total variation of any position exceeds this."""
     require_same_top: Flag = False
+    """Exit with 1 if the best token flips anywhere, near-ties not counted."""
 
     def met(self, row: dict[str, Any]) -> bool:
         """Whether a result meets them."""

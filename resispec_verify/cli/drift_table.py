@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from resispec_verify.cli.output import print_lines, printable
-from resispec_verify.cli.table import number, print_records
+from resispec_verify.report.table import number, print_lines, print_records, printable
 from resispec_verify.tables.drift_summary import DriftRow, mostly_seen
 from resispec_verify.tables.row import label
 

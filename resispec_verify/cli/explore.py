@@ -6,38 +6,30 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.backends import get_backend
 from resispec_verify.cli.one_position import OnePair, PositionOptions
 from resispec_verify.cli.options.group import Options, refuse_without
 from resispec_verify.cli.options.outputs import PlotOptions
 from resispec_verify.cli.options.work import MOST_CANDIDATES
-from resispec_verify.cli.output import files_read, open_dump, print_lines
+from resispec_verify.cli.output import files_read, open_dump
 from resispec_verify.cli.over_dumps import finish, over_dumps
 from resispec_verify.cli.parameters import Count, DumpFile, Flag, Number, Numbers
-from resispec_verify.cli.table import print_records
 from resispec_verify.errors import InputError
+from resispec_verify.report.table import print_lines, print_records
 from resispec_verify.schema import envelope
-from resispec_verify.tables.reading import Clock, Reading, pairs_of
-from resispec_verify.tables.shaping import Exploration, check_monotonicity, explore_pair
+from resispec_verify.tables.reading import Reading, pairs_of
+from resispec_verify.tables.shaping import Exploration, check_monotonicity, curve_records, explore_pair
 
 
 @dataclass(frozen=True, kw_only=True)
 class RandomOptions(Options):
-    """A random pair.
-
-    Attributes
-    ----------
-    random
-        A random pair over this many tokens instead: Dirichlet laws.
-    concentration
-        Their concentration. Default: 1.
-    seed
-        Their seed. Default: 0.
-    """
+    """A random pair."""
 
     random: Count | None = None
+    """A random pair over this many tokens instead: Dirichlet laws."""
     concentration: Number | None = None
+    """Their concentration. Default: 1."""
     seed: Count | None = None
+    """Their seed. Default: 0."""
 
     def pair(self, size: int) -> OnePair:
         """The pair, once it is checked."""
@@ -60,24 +52,16 @@ class RandomOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class CurveOptions(Options):
-    """What to show of a curve, or of all.
-
-    Attributes
-    ----------
-    rejected
-        Token whose hole is looked at. Default: the one that is most often rejected.
-    candidates
-        Candidates of the optimal sequential rule (n).
-    at
-        A Z in (0, 1] to show; repeat for several.
-    check
-        For every position: do the theorem's hypotheses hold, and is the curve monotone?
-    """
+    """What to show of a curve, or of all."""
 
     rejected: Count | None = None
+    """Token whose hole is looked at. Default: the one that is most often rejected."""
     candidates: Count = 2
+    """Candidates of the optimal sequential rule (n)."""
     at: Numbers | None = None
+    """A Z in (0, 1] to show; repeat for several."""
     check: Flag = False
+    """For every position: do the theorem's hypotheses hold, and is the curve monotone?"""
 
     def wanted(self) -> list[float]:
         """The Z to show, checked."""
@@ -129,7 +113,7 @@ def explore(
         raise InputError(f"--rejected: {error}") from None
     console = output.write(
         envelope("explore", [{**pair.facts, **found.result()}]),
-        lambda: _records(found),
+        lambda: curve_records(found),
         lambda: _figure(found, pair.title),
     )
     _print(found, wanted, pair.title, console)
@@ -154,7 +138,7 @@ def _monotone(path: Path, reading: Reading) -> list[dict[str, Any]]:
     return [
         {"path": str(path), "position": int(i), "temperature": members.sampling.temperature}
         | check_monotonicity(p, q)
-        for members in pairs_of(open_dump(path), reading, backend=get_backend("numpy"), clock=Clock())
+        for members in pairs_of(open_dump(path), reading)
         for i, p, q in zip(members.positions, members.pair.target, members.pair.draft, strict=True)
     ]
 
@@ -181,14 +165,6 @@ def _why_flat(rows: list[dict[str, Any]]) -> list[str]:
         f"Flat at {len(flat)} positions, longest at position {worst['position']}: constant up to "
         f"Z = {worst['flat_until']:.3g}, because p = 0 on draft tokens."
     ]
-
-
-def _records(found: Exploration) -> list[dict[str, Any]]:
-    from resispec_verify.report.plots.shaping import curve_points
-
-    columns = {name: values.tolist() for name, values in found.table(curve_points(found)).items()}
-    rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
-    return [{name: "" if value != value else value for name, value in row.items()} for row in rows]
 
 
 def _figure(found: Exploration, title: str) -> Any:

@@ -4,12 +4,12 @@ from typing import Any
 
 from resispec_verify.cli.options.outputs import JsonOption
 from resispec_verify.cli.options.sources import OpeningOptions
-from resispec_verify.cli.output import files_read, print_lines, printable
+from resispec_verify.cli.output import files_read
 from resispec_verify.cli.over_dumps import collected, finish
 from resispec_verify.cli.parameters import Files
-from resispec_verify.cli.table import print_records
 from resispec_verify.errors import InputError
 from resispec_verify.logged.inspection import inspect_dump
+from resispec_verify.report.table import print_lines, print_records, printable
 from resispec_verify.schema import envelope
 
 

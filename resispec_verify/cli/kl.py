@@ -14,7 +14,7 @@ from resispec_verify.cli.output import files_read
 from resispec_verify.cli.over_dumps import compile_kernels, finish, pairs_by_hand
 from resispec_verify.cli.parameters import DumpFile, File, Text
 from resispec_verify.cli.resumable import ResumableRun
-from resispec_verify.cli.verdict_table import print_verdicts
+from resispec_verify.report.verdicts import print_verdicts
 from resispec_verify.runs.facts import facts_of_arrays
 from resispec_verify.tables.reading import Clock
 from resispec_verify.tables.row import Row
@@ -30,18 +30,12 @@ PLAIN = {"redistribution": "proportional", "budget": "local", "hole": "excluded"
 
 @dataclass(frozen=True, kw_only=True)
 class _RunOptions(ArrayOptions):
-    """How the work is done.
-
-    Attributes
-    ----------
-    resume
-        Journal of finished positions: created, or continued where the same run was ended before.
-    scheduler
-        Evaluate on Dask: the address of a scheduler, or "local" for one process a core.
-    """
+    """How the work is done."""
 
     resume: File | None = None
+    """Journal of finished positions: created, or continued where the same run was ended before."""
     scheduler: Text | None = None
+    """Evaluate on Dask: the address of a scheduler, or "local" for one process a core."""
 
 
 def kl(

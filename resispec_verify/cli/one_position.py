@@ -4,14 +4,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from resispec_verify.backends import get_backend
 from resispec_verify.cli.options.readings import InputOption, TemperatureOption
 from resispec_verify.cli.options.sources import DumpOptions, HandOptions
 from resispec_verify.cli.output import open_dump
 from resispec_verify.cli.parameters import Count
 from resispec_verify.dumps import FlatDump
 from resispec_verify.errors import InputError
-from resispec_verify.tables.reading import Clock, pairs_of
+from resispec_verify.tables.reading import pairs_of
 
 
 class OnePair(NamedTuple):
@@ -31,11 +30,10 @@ class PositionOptions(InputOption, TemperatureOption, HandOptions, DumpOptions):
     ----------
     logits
         A dump of target and draft logits.
-    position
-        Position of the dump, 0-based. Default: 0.
     """
 
     position: Count | None = None
+    """Position of the dump, 0-based. Default: 0."""
 
     def one_pair(self) -> OnePair:
         """The pair at the position, or by hand."""
@@ -45,7 +43,7 @@ class PositionOptions(InputOption, TemperatureOption, HandOptions, DumpOptions):
         reading = self.reading(self.input)
         dump, i = dump_at(self.paths, self.position)
         here = replace(reading, start=i, stop=i + 1)
-        members = next(iter(pairs_of(dump, here, backend=get_backend("numpy"), clock=Clock())))
+        members = next(iter(pairs_of(dump, here)))
         t, path = members.sampling.temperature, self.paths[0]
         facts = {"path": str(path), "position": i, "temperature": t}
         title = f"{path.name}, position {i}, T = {t:g}, V = {dump.vocab:,}"

@@ -14,6 +14,7 @@ from typing import Any
 
 from resispec_verify.cli import interrupts
 from resispec_verify.errors import InputError
+from resispec_verify.report.table import printable
 
 
 def stdout_is(path: Path | None) -> bool:
@@ -225,19 +226,6 @@ def utf8_or_escaped() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - lives as long as the process
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-
-
-def printable(name: object, most: int | None = 80) -> str:
-    """A text from elsewhere on one line of a terminal: what is not printable is escaped, the rest cut."""
-    shown = str(name) if most is None else str(name)[: most + 1]
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
-    return text if most is None or len(text) <= most else text[: most - 3] + "..."
-
-
-def print_lines(console: Any, lines: Iterable[str]) -> None:
-    """Print lines as they are, without markup."""
-    for line in lines:
-        console.print(line, markup=False, soft_wrap=True)
 
 
 @contextmanager

@@ -21,9 +21,10 @@ from resispec_verify.errors import InputError
 from resispec_verify.evidence.enumeration import operational_marginals
 from resispec_verify.kernels.jit import on_compilation
 from resispec_verify.kernels.optimal.transport import transport_limit
+from resispec_verify.tables.columns import merge
 from resispec_verify.tables.distinct import check_vocabulary
 from resispec_verify.tables.marginals import Evaluation
-from resispec_verify.tables.reading import Clock, PairBatch, Reading, by_hand, pairs_of, position_range
+from resispec_verify.tables.reading import PairBatch, Reading, by_hand, pairs_of, position_range
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -102,7 +103,7 @@ def over_pairs(
         compile_kernels(evaluation)
     found, unused = collected(dumps, lambda dump: rows_of_pairs(dump, reading, add, backend))
     for fresh in found:
-        pool_into(rows, fresh)
+        merge(rows, fresh)
     return list(rows.values()), failures + unused
 
 
@@ -116,18 +117,9 @@ def rows_of_pairs(
     rows: dict[Any, Any] = {}
     first, last = position_range(dump, reading)
     with progress(dump.path, last - first) as advance:
-        for batch in pairs_of(dump, reading, backend=backend, clock=Clock(), advance=advance):
+        for batch in pairs_of(dump, reading, backend=backend, advance=advance):
             add(rows, batch)
     return rows
-
-
-def pool_into(rows: dict[Any, Any], fresh: dict[Any, Any]) -> None:
-    """Add the rows of another dump; those of one key are joined."""
-    for key, row in fresh.items():
-        if key in rows:
-            rows[key].extend(row)
-        else:
-            rows[key] = row
 
 
 def pairs_by_hand(

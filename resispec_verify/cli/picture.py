@@ -7,11 +7,11 @@ from resispec_verify.cli.one_position import PositionOptions
 from resispec_verify.cli.options.group import refuse_by_hand
 from resispec_verify.cli.options.outputs import PlotOptions
 from resispec_verify.cli.options.work import RuleOptions
-from resispec_verify.cli.output import files_read, print_lines, printable
+from resispec_verify.cli.output import files_read
 from resispec_verify.cli.parameters import Count, DumpFile, File
-from resispec_verify.cli.table import print_records
 from resispec_verify.cli.tokenizer import token_texts
 from resispec_verify.errors import InputError
+from resispec_verify.report.table import print_lines, print_records, printable
 from resispec_verify.rules import Rule
 from resispec_verify.schema import envelope
 from resispec_verify.tables.drift import MOST_CANDIDATES, check_sequential
@@ -22,24 +22,16 @@ MOST_TOKENS = 60  # a figure of more is too high to look at
 
 @dataclass(frozen=True, kw_only=True)
 class LookOptions(RuleOptions):
-    """What is shown of a position.
-
-    Attributes
-    ----------
-    rejected
-        The token that was rejected. Default: the one that is most often rejected.
-    candidates
-        Candidates at the position (n).
-    tokens
-        Tokens shown; the others are summed up.
-    tokenizer
-        A tokenizer.json, for the text of the tokens.
-    """
+    """What is shown of a position."""
 
     candidates: Count = 2
+    """Candidates at the position (n)."""
     rejected: Count | None = None
+    """The token that was rejected. Default: the one that is most often rejected."""
     tokens: Count = 12
+    """Tokens shown; the others are summed up."""
     tokenizer: File | None = None
+    """A tokenizer.json, for the text of the tokens."""
 
     def rules(self) -> tuple[Rule, ...]:
         """The rules, once all is checked."""

@@ -5,10 +5,10 @@ from typing import Any
 
 from resispec_verify import proofs
 from resispec_verify.cli.options.outputs import JsonOption
-from resispec_verify.cli.output import print_lines, progress
+from resispec_verify.cli.output import progress
 from resispec_verify.cli.parameters import Text
-from resispec_verify.cli.table import print_records
 from resispec_verify.proofs import TITLES, Proved
+from resispec_verify.report.table import print_lines, print_records
 from resispec_verify.schema import envelope
 
 COQ = "Coq: theorems of proofs/coq in the repository, checked by make -C proofs and not by this command."

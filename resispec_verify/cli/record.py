@@ -13,7 +13,7 @@ from typing import Any, Literal
 from resispec_verify.cli.options.group import Options
 from resispec_verify.cli.options.outputs import JsonOption
 from resispec_verify.cli.options.readings import make_sampling
-from resispec_verify.cli.output import print_lines, progress
+from resispec_verify.cli.output import progress
 from resispec_verify.cli.parameters import Count, File, Number, Text
 from resispec_verify.errors import InputError
 from resispec_verify.models.opening import Variant, encode_all, open_models
@@ -21,6 +21,7 @@ from resispec_verify.record import loops
 from resispec_verify.record.loops import Settings, check_prompts
 from resispec_verify.record.prompts import read_prompts
 from resispec_verify.record.recorder import check_path
+from resispec_verify.report.table import print_lines
 from resispec_verify.schema import envelope
 from resispec_verify.topology import Topology
 
@@ -36,24 +37,16 @@ NUMBERS = re.compile(r"\d{1,6}(,\d{1,6})*")
 
 @dataclass(frozen=True, kw_only=True)
 class DraftOptions(Options):
-    """The draft.
-
-    Attributes
-    ----------
-    draft
-        Another model with the same tokenizer, or "same": the target, changed by the next three options.
-    skip_layers
-        Layers of the target that the draft leaves out, "7,10,13", counted from 0.
-    window
-        Last tokens that the draft sees.
-    round_bits
-        Bits to which the draft's matrices, embeddings included, are rounded in groups of 32.
-    """
+    """The draft."""
 
     draft: Text = "same"
+    """Another model with the same tokenizer, or "same": the target, changed by the next three options."""
     skip_layers: Text | None = None
+    """Layers of the target that the draft leaves out, "7,10,13", counted from 0."""
     window: Count | None = None
+    """Last tokens that the draft sees."""
     round_bits: Count | None = None
+    """Bits to which the draft's matrices, embeddings included, are rounded in groups of 32."""
 
     @property
     def path(self) -> Path | None:
@@ -84,18 +77,12 @@ class DraftOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class PromptOptions(Options):
-    """What the models go on from.
-
-    Attributes
-    ----------
-    prompt
-        One prompt, taken as it is: no chat template is applied.
-    prompts
-        A file of prompts, one a line; or .jsonl with "prompt" (a text) or "tokens" (token ids).
-    """
+    """What the models go on from."""
 
     prompt: Text | None = None
+    """One prompt, taken as it is: no chat template is applied."""
     prompts: File | None = None
+    """A file of prompts, one a line; or .jsonl with "prompt" (a text) or "tokens" (token ids)."""
 
     def read(self) -> list[Any]:
         """Texts, or lists of token ids."""
@@ -165,24 +152,16 @@ class KindOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRunOptions(Options):
-    """How the models run, and how their logits are kept.
-
-    Attributes
-    ----------
-    temperature
-        Of target and draft. Logits are logged before it.
-    seed
-        Prompt i uses seed + i.
-    dtype
-        Type of the logits in the dump.
-    device
-        Where a Hugging Face model is computed: cpu, cuda, cuda:1, ...
-    """
+    """How the models run, and how their logits are kept."""
 
     temperature: Number = 1.0
+    """Of target and draft. Logits are logged before it."""
     seed: Count = 0
+    """Prompt i uses seed + i."""
     dtype: Literal["float16", "bfloat16", "float32", "float64"] = "float16"
+    """Type of the logits in the dump."""
     device: Text = "cpu"
+    """Where a Hugging Face model is computed: cpu, cuda, cuda:1, ..."""
 
     def check(self) -> None:
         """Refuse numbers that are out of range."""

@@ -8,10 +8,9 @@ from resispec_verify.catalogue.attack import Search, attack
 from resispec_verify.catalogue.measured import CATALOGUE, rules_table
 from resispec_verify.cli.options.group import Options, values_of
 from resispec_verify.cli.options.outputs import JsonOption
-from resispec_verify.cli.output import print_lines
 from resispec_verify.cli.parameters import Count, Number, Text
-from resispec_verify.cli.table import print_records
 from resispec_verify.errors import InputError
+from resispec_verify.report.table import print_lines, print_records
 from resispec_verify.schema import envelope
 
 TITLE = "measured: exact marginals in rational arithmetic on a fixed family of pairs"
@@ -22,24 +21,16 @@ LONGEST_BUDGET = 86_400  # seconds; more than a day is a slip of the keyboard
 
 @dataclass(frozen=True, kw_only=True)
 class AttackOptions(Options):
-    """What a search looks through.
-
-    Attributes
-    ----------
-    vocab
-        For --attack: number of tokens, 2 to 8 (5).
-    candidates
-        For --attack: number of candidates, or length of a path; several are tried by default.
-    seed
-        For --attack: of the random starts (0).
-    budget
-        For --attack: seconds to search (20), at most a day.
-    """
+    """What a search looks through."""
 
     vocab: Count | None = None
+    """For --attack: number of tokens, 2 to 8 (5)."""
     candidates: Count | None = None
+    """For --attack: number of candidates, or length of a path; several are tried by default."""
     seed: Count | None = None
+    """For --attack: of the random starts (0)."""
     budget: Number | None = None
+    """For --attack: seconds to search (20), at most a day."""
 
     def check(self) -> None:
         """Refuse numbers that are out of range."""
@@ -73,7 +64,7 @@ def rules(
     records = [_record(r) for r in results]
     left = tuple(name for name in records[0] if name != "TV max")
     print_records(console, TITLE, records, dispensable=DISPENSABLE, left=left)
-    print_lines(console, remarks(results))
+    print_lines(console, _remarks(results))
     return 0
 
 
@@ -89,7 +80,7 @@ def _record(r: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def remarks(results: list[dict[str, Any]]) -> list[str]:
+def _remarks(results: list[dict[str, Any]]) -> list[str]:
     lines = ["exact: on this family. inexact: see the witness, which can be checked by hand."]
     for r in results:
         if r["measured"] == "exact-if":

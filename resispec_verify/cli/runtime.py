@@ -11,10 +11,10 @@ from resispec_verify.cli.options.outputs import PlotOptions
 from resispec_verify.cli.options.readings import make_sampling
 from resispec_verify.cli.options.sources import DumpOptions
 from resispec_verify.cli.options.work import ArrayOptions
-from resispec_verify.cli.output import files_read, print_lines, printable
+from resispec_verify.cli.output import files_read
 from resispec_verify.cli.parameters import Count, DumpFile, Number
-from resispec_verify.cli.table import print_records
 from resispec_verify.errors import InputError
+from resispec_verify.report.table import print_lines, print_records, printable
 from resispec_verify.schema import envelope
 from resispec_verify.tables.input_kind import input_kind
 from resispec_verify.tables.runtime import results, time_steps
@@ -32,17 +32,14 @@ class RowOptions(DumpOptions):
     ----------
     logits
         A dump of target and draft logits. Default: random logits.
-    position
-        Position of the dump, 0-based. Default: 0.
-    vocab
-        Tokens of the random logits. Default: 32000.
-    seed
-        Seed of the random logits. Default: 0.
     """
 
     position: Count | None = None
+    """Position of the dump, 0-based. Default: 0."""
     vocab: Count | None = None
+    """Tokens of the random logits. Default: 32000."""
     seed: Count | None = None
+    """Seed of the random logits. Default: 0."""
 
     def rows(self) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
         """Target and draft ``(V,)``, and what a report says of where they come from."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from cyclopts import Parameter
 
 from resispec_verify.errors import InputError
+
+PROGRAM = "resispec-verify"
 
 
 @Parameter(name="*")
@@ -20,6 +23,28 @@ class Options:
 def values_of(*groups: Options) -> dict[str, Any]:
     """The values of all options of these groups, by name."""
     return {name: value for group in groups for name, value in vars(group).items()}
+
+
+def defaults_of(*groups: Options) -> dict[str, Any]:
+    """The values that these groups have where nothing is given."""
+    return values_of(*(type(group)() for group in groups))
+
+
+def command_line(command: str, *groups: Options, **others: Any) -> str:
+    """A command with the options that are not the default."""
+    return shlex.join([PROGRAM, command, *words_of(values_of(*groups) | others, defaults_of(*groups))])
+
+
+def words_of(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+    """Options as words, those left out that have their default; None is one that was not given."""
+    words = []
+    for name, value in values.items():
+        if value is None or value == defaults.get(name):
+            continue
+        for one in value if isinstance(value, list) else [value]:
+            words.append(f"--{name.replace('_', '-')}")
+            words += [] if one is True else [str(one)]
+    return words
 
 
 def refuse_without(needed: str, *groups: Options, **options: object) -> None:

@@ -14,15 +14,10 @@ _Records = Callable[[], Sequence[Mapping[str, Any]]]
 
 @dataclass(frozen=True, kw_only=True)
 class JsonOption(Options):
-    """Where the report goes.
-
-    Attributes
-    ----------
-    json
-        Write the report here ("-": standard output).
-    """
+    """Where the report goes."""
 
     json: File | None = None
+    """Write the report here ("-": standard output)."""
 
     def check(self, inputs: Iterable[Path] = (), **others: Path | None) -> None:
         """Refuse what could not be written, before the work; ``others`` are outputs of the command alone."""
@@ -36,15 +31,10 @@ class JsonOption(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions(JsonOption):
-    """Where the report and its lines go.
-
-    Attributes
-    ----------
-    csv
-        Write one line a position here.
-    """
+    """Where the report and its lines go."""
 
     csv: File | None = None
+    """Write one line a position here."""
 
     def write(self, report: Mapping[str, Any], records: _Records = tuple) -> Any:
         """As of `JsonOption`; ``records`` are made if they were asked for."""
@@ -56,15 +46,10 @@ class OutputOptions(JsonOption):
 
 @dataclass(frozen=True, kw_only=True)
 class PlotOptions(OutputOptions):
-    """Where report, lines and picture go.
-
-    Attributes
-    ----------
-    plot
-        Write a plot here (.png, .svg or .pdf).
-    """
+    """Where report, lines and picture go."""
 
     plot: File | None = None
+    """Write a plot here (.png, .svg or .pdf)."""
 
     def write(
         self, report: Mapping[str, Any], records: _Records = tuple, draw: Callable[[], Any] | None = None

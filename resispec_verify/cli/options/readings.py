@@ -13,15 +13,10 @@ from resispec_verify.tables.reading import Reading
 
 @dataclass(frozen=True, kw_only=True)
 class TemperatureOption(Options):
-    """One temperature.
-
-    Attributes
-    ----------
-    temperature
-        Sampling temperature. Default: what the dump states, or else 1.
-    """
+    """One temperature."""
 
     temperature: Number | None = None
+    """Sampling temperature. Default: what the dump states, or else 1."""
 
     def reading(self, kind: str | None, positions: str | None = None) -> Reading:
         """How rows become pairs, without filters."""
@@ -32,34 +27,22 @@ class TemperatureOption(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class _Temperatures(Options):
-    """Several temperatures.
-
-    Attributes
-    ----------
-    temperature
-        Sampling temperature; repeat for several. Default: what the dump states, or else 1.
-    """
+    """Several temperatures."""
 
     temperature: Numbers | None = None
+    """Sampling temperature; repeat for several. Default: what the dump states, or else 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FilterOptions(Options):
-    """Filters on the logits.
-
-    Attributes
-    ----------
-    top_k
-        Keep the k most probable tokens, in target and draft.
-    top_p
-        Nucleus filter, in target and draft.
-    min_p
-        Drop tokens below this fraction of the most probable one, in target and draft.
-    """
+    """Filters on the logits."""
 
     top_k: Count | None = None
+    """Keep the k most probable tokens, in target and draft."""
     top_p: Number | None = None
+    """Nucleus filter, in target and draft."""
     min_p: Number | None = None
+    """Drop tokens below this fraction of the most probable one, in target and draft."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,50 +64,32 @@ class SamplingOptions(FilterOptions, _Temperatures):
 
 @dataclass(frozen=True, kw_only=True)
 class ProposalOptions(Options):
-    """What candidates are really drawn with.
-
-    Attributes
-    ----------
-    proposal_temperature
-        Temperature candidates are really drawn with, where it is not the declared one.
-    proposal_top_k
-        top-k candidates are really drawn with.
-    proposal_top_p
-        top-p candidates are really drawn with.
-    """
+    """What candidates are really drawn with."""
 
     proposal_temperature: Number | None = None
+    """Temperature candidates are really drawn with, where it is not the declared one."""
     proposal_top_k: Count | None = None
+    """top-k candidates are really drawn with."""
     proposal_top_p: Number | None = None
+    """top-p candidates are really drawn with."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputOption(Options):
-    """What rows are.
-
-    Attributes
-    ----------
-    input
-        What the dump holds. Default: logits, refused where they look like probabilities.
-    """
+    """What rows are."""
 
     input: Literal["logits", "probabilities", "log-probabilities"] | None = None
+    """What the dump holds. Default: logits, refused where they look like probabilities."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RangeOptions(Options):
-    """Which positions, and how many at a time.
-
-    Attributes
-    ----------
-    positions
-        Range A:B of positions, 0-based, B excluded.
-    batch
-        Positions at a time.
-    """
+    """Which positions, and how many at a time."""
 
     positions: Text | None = None
+    """Range A:B of positions, 0-based, B excluded."""
     batch: Count | None = None
+    """Positions at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,15 +15,10 @@ _Dumps = TypeVar("_Dumps", bound="DumpOptions")
 
 @dataclass(frozen=True, kw_only=True)
 class DumpOptions(Options):
-    """Where logits come from.
-
-    Attributes
-    ----------
-    logits
-        One or more dumps of target and draft logits.
-    """
+    """Where logits come from."""
 
     logits: Files | None = None
+    """One or more dumps of target and draft logits."""
 
     def joined(self: _Dumps, files: Iterable[Path]) -> _Dumps:
         """The same with the dumps that were named without ``--logits``, which come first."""
@@ -37,18 +32,12 @@ class DumpOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class HandOptions(Options):
-    """Laws given by hand.
-
-    Attributes
-    ----------
-    target
-        Target probabilities by hand, "0.3,0.4,0.3", instead of a dump.
-    draft
-        Draft probabilities by hand.
-    """
+    """Laws given by hand."""
 
     target: Text | None = None
+    """Target probabilities by hand, "0.3,0.4,0.3", instead of a dump."""
     draft: Text | None = None
+    """Draft probabilities by hand."""
 
     @property
     def by_hand(self) -> bool:
@@ -71,28 +60,18 @@ class HandOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class PadOption(Options):
-    """Vocabularies that differ.
-
-    Attributes
-    ----------
-    pad_vocab
-        Pad the narrower of two vocabularies with probability 0.
-    """
+    """Vocabularies that differ."""
 
     pad_vocab: Flag = False
+    """Pad the narrower of two vocabularies with probability 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardsOption(Options):
-    """Files of a folder.
-
-    Attributes
-    ----------
-    shards
-        What the files of a folder are parts of, where they do not say it.
-    """
+    """Files of a folder."""
 
     shards: Literal["vocab", "positions"] | None = None
+    """What the files of a folder are parts of, where they do not say it."""
 
 
 @dataclass(frozen=True, kw_only=True)

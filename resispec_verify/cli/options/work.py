@@ -93,21 +93,14 @@ class WorkOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class MarginalOptions(WorkOptions):
-    """Which marginals, how far paths are followed, and the candidates of the path identity.
-
-    Attributes
-    ----------
-    marginal
-        Which marginals to compute.
-    candidate_list
-        Candidates "5,17,3" of the path identity, at every position. Default: the dump's, or drawn.
-    seed
-        Seed of the drawn candidates.
-    """
+    """Which marginals, how far paths are followed, and the candidates of the path identity."""
 
     marginal: Literal["operational", "path-identity", "both"] = "both"
+    """Which marginals to compute."""
     candidate_list: Text | None = None
+    """Candidates "5,17,3" of the path identity, at every position. Default: the dump's, or drawn."""
     seed: Count | None = None
+    """Seed of the drawn candidates."""
 
     def evaluation(self, rules: RuleOptions) -> Evaluation:
         """What to compute; raises on the first option that is out of range."""
@@ -150,18 +143,12 @@ class MarginalOptions(WorkOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class VisitOptions(Options):
-    """How many residuals are visited.
-
-    Attributes
-    ----------
-    gap
-        Mass that may stay unvisited at a position.
-    max_states
-        Residuals visited at a position, for rules where they depend on what was rejected.
-    """
+    """How many residuals are visited."""
 
     gap: Number = 1e-3
+    """Mass that may stay unvisited at a position."""
     max_states: Number = 100
+    """Residuals visited at a position, for rules where they depend on what was rejected."""
 
     def budget(self) -> Budget:
         """The same, checked."""
@@ -173,44 +160,28 @@ class VisitOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class BackendOption(Options):
-    """Where to compute.
-
-    Attributes
-    ----------
-    backend
-        Where arrays live.
-    """
+    """Where to compute."""
 
     backend: Literal["auto", "numpy", "torch", "cupy"] = "auto"
+    """Where arrays live."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayOptions(BackendOption):
-    """Where and in what to compute.
-
-    Attributes
-    ----------
-    precision
-        Working precision of the rounds.
-    """
+    """Where and in what to compute."""
 
     precision: Literal["float64", "float32"] = "float64"
+    """Working precision of the rounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemandOptions(Options):
-    """What the exit status is to say.
-
-    Attributes
-    ----------
-    require_exact
-        Exit with 1 unless every rule is exact; undecided counts as not exact.
-    max_tv
-        Exit with 1 if the total variation of any position may exceed this.
-    """
+    """What the exit status is to say."""
 
     require_exact: Flag = False
+    """Exit with 1 unless every rule is exact; undecided counts as not exact."""
     max_tv: Number | None = None
+    """Exit with 1 if the total variation of any position may exceed this."""
 
     def check(self, marginal: str) -> None:
         """Refuse a demand on a marginal that cannot fail."""

@@ -4,9 +4,9 @@ from typing import Any
 
 from resispec_verify.cli.options.outputs import OutputOptions
 from resispec_verify.cli.parameters import Texts
-from resispec_verify.cli.table import print_records
 from resispec_verify.cli.tree.recorded import parsed, shortened
 from resispec_verify.errors import InputError
+from resispec_verify.report.table import print_records
 from resispec_verify.schema import envelope
 from resispec_verify.topology import Topology
 

@@ -9,14 +9,14 @@ from resispec_verify.cli.options.group import Options, refuse_without
 from resispec_verify.cli.options.outputs import OutputOptions
 from resispec_verify.cli.options.readings import make_reading
 from resispec_verify.cli.options.sources import DumpOptions
-from resispec_verify.cli.output import open_dump, print_lines
+from resispec_verify.cli.output import open_dump
 from resispec_verify.cli.over_dumps import finish, over_dumps
 from resispec_verify.cli.parameters import Count, DumpFile, Names, Text
-from resispec_verify.cli.table import print_records
 from resispec_verify.cli.tree.recorded import DrawnOptions, evaluated, rules_for
 from resispec_verify.dumps import kind, load_mapping
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.optimal.tree_growth import grow as grown
+from resispec_verify.report.table import print_lines, print_records
 from resispec_verify.rules import Rule
 from resispec_verify.schema import envelope
 from resispec_verify.tables.trees import flat_acceptance
@@ -40,7 +40,8 @@ class GrowthOptions(Options):
     candidates
         With a flat dump: at most so many children a node (4).
     acceptance
-        Instead of a dump: the probability that the first, second, ... candidate is emitted, as "0.6,0.2,0.1".
+        Instead of a dump: the probability that the first, second, ... candidate is emitted, as
+        "0.6,0.2,0.1".
     """
 
     levels: Count | None = None

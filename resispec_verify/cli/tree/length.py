@@ -6,9 +6,9 @@ from resispec_verify.cli.options.outputs import OutputOptions
 from resispec_verify.cli.options.sources import DumpOptions
 from resispec_verify.cli.over_dumps import finish
 from resispec_verify.cli.parameters import DumpFile, Names, Texts
-from resispec_verify.cli.table import print_records
 from resispec_verify.cli.tree.recorded import DrawnOptions, evaluated, parsed, shortened
 from resispec_verify.errors import InputError
+from resispec_verify.report.table import print_records
 from resispec_verify.schema import envelope
 from resispec_verify.tables.row import label
 from resispec_verify.tables.trees import TreeRow

@@ -13,8 +13,9 @@ from resispec_verify.cli.user_rules import choose_rules
 from resispec_verify.dumps import open_tree
 from resispec_verify.errors import InputError
 from resispec_verify.rules import PATH_RULES, Rule
+from resispec_verify.tables.columns import merge
 from resispec_verify.tables.tree_sampling import how_drawn
-from resispec_verify.tables.trees import TreeRow, add_trees, default_rules, merge, recorded_tree
+from resispec_verify.tables.trees import TreeRow, add_trees, default_rules, recorded_tree
 from resispec_verify.topology import Topology
 
 
@@ -24,9 +25,6 @@ class DrawnOptions(PadOption, InputOption, OneSamplingOptions):
 
     Attributes
     ----------
-    siblings
-        How the candidates of a dump that does not say were drawn: iid (default), without-replacement, fixed,
-        pairs.
     temperature
         At which the candidates of a dump that does not say were drawn. Default: 1.
     top_k
@@ -35,6 +33,9 @@ class DrawnOptions(PadOption, InputOption, OneSamplingOptions):
         The same, for a filter.
     min_p
         The same, for a filter.
+    siblings
+        How the candidates of a dump that does not say were drawn: iid (default), without-replacement, fixed,
+        pairs.
     """
 
     siblings: Text | None = None
