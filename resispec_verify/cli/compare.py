@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from resispec_verify.cli.options.group import Options
+from resispec_verify.cli.options.group import Options, check_range, check_share
 from resispec_verify.cli.options.outputs import OutputOptions
 from resispec_verify.cli.options.readings import InputOption, RangeOptions, TemperatureOption, make_reading
 from resispec_verify.cli.options.sources import ShardsOption
-from resispec_verify.cli.options.work import check_max_tv
 from resispec_verify.cli.output import files_read, progress, say_notes
 from resispec_verify.cli.parameters import Count, Flag, Number
 from resispec_verify.errors import InputError
@@ -70,9 +69,8 @@ def compare(
         How many of the worst positions to list.
     """
     output.check(files_read([a, b]))
-    check_max_tv(demands.max_tv)
-    if tail < 0:
-        raise InputError(f"--tail must not be negative, got {tail}")
+    check_share(max_tv=demands.max_tv)
+    check_range(0, tail=tail)
     t = rows.temperature
     if t == 0:
         raise InputError("--temperature must be above 0; flips of the best token do not depend on it")

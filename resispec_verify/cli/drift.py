@@ -5,6 +5,7 @@ from typing import Any
 
 from resispec_verify.backends import get_backend
 from resispec_verify.cli.drift_table import print_drift
+from resispec_verify.cli.options.group import check_range
 from resispec_verify.cli.options.outputs import PlotOptions
 from resispec_verify.cli.options.readings import ProposedReadingOptions
 from resispec_verify.cli.options.sources import SourceOptions
@@ -12,7 +13,6 @@ from resispec_verify.cli.options.work import RuleOptions, VisitOptions
 from resispec_verify.cli.output import files_read
 from resispec_verify.cli.over_dumps import finish, over_pairs
 from resispec_verify.cli.parameters import Count, DumpFile
-from resispec_verify.errors import InputError
 from resispec_verify.tables.drift import MOST_CANDIDATES, add_drift, check_sequential
 from resispec_verify.tables.drift_summary import DriftRow, drift_records, drift_report
 from resispec_verify.tables.marginals import Evaluation
@@ -47,8 +47,7 @@ def drift(
     source = source.joined(files)
     output.check(files_read(source.paths))
     how, chosen = reading.reading(), rules.chosen(MOST_CANDIDATES)
-    if blind_top_k < 1:
-        raise InputError(f"--blind-top-k must be at least 1, got {blind_top_k}")
+    check_range(1, blind_top_k=blind_top_k)
     budget = visits.budget()
     check_sequential(chosen)
     source.check("measure", reading)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from resispec_verify.cli.one_position import OnePair, PositionOptions
-from resispec_verify.cli.options.group import Options, refuse_without
+from resispec_verify.cli.options.group import Options, check_range, refuse_without
 from resispec_verify.cli.options.outputs import PlotOptions
 from resispec_verify.cli.options.work import MOST_CANDIDATES
 from resispec_verify.cli.output import files_read, open_dump
@@ -39,8 +39,7 @@ class RandomOptions(Options):
             raise InputError(f"--random must be a number of tokens in 1..{1 << 24}, got {size}")
         if not (np.isfinite(concentration) and concentration > 0):
             raise InputError(f"--concentration must be a positive number, got {concentration:g}")
-        if seed < 0:
-            raise InputError(f"--seed must not be negative, got {seed}")
+        check_range(0, seed=seed)
         p, q = np.random.default_rng(seed).dirichlet(np.full(size, concentration), 2)
         if not (np.isfinite(p).all() and np.isfinite(q).all()):
             raise InputError(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from resispec_verify.cli.one_position import PositionOptions
-from resispec_verify.cli.options.group import refuse_by_hand
+from resispec_verify.cli.options.group import check_range, refuse_by_hand
 from resispec_verify.cli.options.outputs import PlotOptions
 from resispec_verify.cli.options.work import RuleOptions
 from resispec_verify.cli.output import files_read
@@ -40,8 +40,7 @@ class LookOptions(RuleOptions):
                 f"--candidates must be in 2..{MOST_CANDIDATES} for a next candidate to exist, got "
                 f"{self.candidates}"
             )
-        if not 1 <= self.tokens <= MOST_TOKENS:
-            raise InputError(f"--tokens must be in 1..{MOST_TOKENS}, got {self.tokens}")
+        check_range(1, MOST_TOKENS, tokens=self.tokens)
         rules = self.chosen()
         check_sequential(rules)
         return rules

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from resispec_verify.cli.options.group import Options
+from resispec_verify.cli.options.group import Options, check_range
 from resispec_verify.cli.options.outputs import JsonOption
 from resispec_verify.cli.options.readings import make_sampling
 from resispec_verify.cli.output import progress
@@ -57,8 +57,7 @@ class DraftOptions(Options):
         """How the target is changed, checked."""
         if self.skip_layers is not None and not NUMBERS.fullmatch(self.skip_layers):
             raise InputError(f"--skip-layers must be numbers such as 7,10,13; got {self.skip_layers!r}")
-        if self.window is not None and self.window < 1:
-            raise InputError(f"--window must be at least 1, got {self.window}")
+        check_range(1, window=self.window)
         if self.round_bits is not None and not 1 <= self.round_bits <= 16:
             raise InputError(f"--round-bits must be 1 to 16, got {self.round_bits}")
         skipped = tuple(int(part) for part in self.skip_layers.split(",")) if self.skip_layers else ()
@@ -124,9 +123,7 @@ class KindOptions(Options):
     def loop(self) -> "_Loop":
         """The loop that the kind asks for, with its options checked and filled in."""
         given = self._filled()
-        for name, value in given.items():
-            if isinstance(value, int) and value < 1:
-                raise InputError(f"--{name} must be at least 1, got {value}")
+        check_range(1, **{name: value for name, value in given.items() if isinstance(value, int)})
         if self.kind == "flat":
             n = given["positions"]
             return _Loop(partial(loops.record_flat, **given), "positions", n, 2, n - 1, grows=True)

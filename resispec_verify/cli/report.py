@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from resispec_verify.backends import get_backend
-from resispec_verify.cli.options.group import command_line
+from resispec_verify.cli.options.group import check_range, command_line
 from resispec_verify.cli.options.readings import ReadingOptions
 from resispec_verify.cli.options.sources import DumpOptions, OpeningOptions
 from resispec_verify.cli.options.work import RuleOptions, WorkOptions
@@ -62,8 +62,7 @@ def report(
         raise InputError("nothing to report on: give --logits PATH...")
     read = [*files_read(dumps.paths), *([tokenizer] if tokenizer is not None else [])]
     check_writable(out=out, inputs=read)
-    if not work.max_states >= 1:
-        raise InputError(f"--max-states must be at least 1, got {work.max_states:g}")
+    check_range(1, max_states=work.max_states)
     chosen = rules.chosen(MOST_CANDIDATES)
     evaluation = Evaluation(chosen, rules.candidates, identity=False, budget=work.budget())
     how = reading.reading()

@@ -6,7 +6,7 @@ from typing import Any
 
 from resispec_verify.catalogue.attack import Search, attack
 from resispec_verify.catalogue.measured import CATALOGUE, rules_table
-from resispec_verify.cli.options.group import Options, values_of
+from resispec_verify.cli.options.group import Options, check_range, values_of
 from resispec_verify.cli.options.outputs import JsonOption
 from resispec_verify.cli.parameters import Count, Number, Text
 from resispec_verify.errors import InputError
@@ -34,8 +34,7 @@ class AttackOptions(Options):
 
     def check(self) -> None:
         """Refuse numbers that are out of range."""
-        if self.seed is not None and self.seed < 0:
-            raise InputError(f"--seed must not be negative, got {self.seed}")
+        check_range(0, seed=self.seed)
         if self.budget is not None and not 0 < self.budget <= LONGEST_BUDGET:
             raise InputError(
                 f"--budget must be above 0 and at most {LONGEST_BUDGET} seconds (a day), got {self.budget:g}"

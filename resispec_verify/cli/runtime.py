@@ -7,6 +7,7 @@ import numpy as np
 
 from resispec_verify.backends import get_backend
 from resispec_verify.cli.one_position import dump_at
+from resispec_verify.cli.options.group import check_range
 from resispec_verify.cli.options.outputs import PlotOptions
 from resispec_verify.cli.options.readings import make_sampling
 from resispec_verify.cli.options.sources import DumpOptions
@@ -58,10 +59,8 @@ class RowOptions(DumpOptions):
 
 
 def _random(vocab: int, seed: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-    if not 1 <= vocab <= MOST_TOKENS:
-        raise InputError(f"--vocab must be in 1..{MOST_TOKENS}, got {vocab}")
-    if seed < 0:
-        raise InputError(f"--seed must not be negative, got {seed}")
+    check_range(1, MOST_TOKENS, vocab=vocab)
+    check_range(0, seed=seed)
     rng = np.random.default_rng(seed)
     target = 3.0 * rng.standard_normal(vocab)
     return target, target + rng.standard_normal(vocab), {"random": True, "seed": seed}
@@ -93,8 +92,7 @@ def runtime(
     source = source.joined(files)
     output.check(files_read(source.paths))
     make_sampling("--", temperature)
-    if not 1 <= repeats <= MOST_REPEATS:
-        raise InputError(f"--repeats must be in 1..{MOST_REPEATS}, got {repeats}")
+    check_range(1, MOST_REPEATS, repeats=repeats)
     target, draft, facts = source.rows()
     backend, how = get_backend(arrays.backend), {"precision": arrays.precision, "repeats": repeats}
     rows = results(time_steps(target, draft, backend=backend, temperature=temperature, **how))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["number", "print_lines", "print_records", "printable"]
+__all__ = ["csv_text", "number", "print_lines", "print_records", "printable"]
 
 COLOURS = {
     "exact": "green", "inexact": "bold red", "undecided": "yellow", "exact-if": "yellow",
@@ -81,3 +83,12 @@ def print_lines(console: Any, lines: Iterable[str]) -> None:
     """Print lines as they are, without markup."""
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
+
+
+def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
+    """Records as CSV with a header line."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(records[0]) if records else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()

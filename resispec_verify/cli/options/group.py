@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,9 +42,39 @@ def words_of(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str
         if value is None or value == defaults.get(name):
             continue
         for one in value if isinstance(value, list) else [value]:
-            words.append(f"--{name.replace('_', '-')}")
+            words.append(option_of(name))
             words += [] if one is True else [str(one)]
     return words
+
+
+def check_range(least: float, most: float | None = None, **options: float | None) -> None:
+    """Refuse numbers that were given and are less or more."""
+    for name, value in options.items():
+        if value is not None and not (value >= least and (most is None or value <= most)):
+            floor = f"must be at least {least}" if least else "must not be negative"
+            wanted = floor if most is None else f"must be in {least}..{most}"
+            shown = f"{value:g}" if isinstance(value, float) else value
+            raise InputError(f"{option_of(name)} {wanted}, got {shown}")
+
+
+def check_share(**options: float | None) -> None:
+    """Refuse what is no probability: a mass, or a total variation."""
+    for name, value in options.items():
+        if value is not None and not 0 <= value <= 1:
+            raise InputError(f"{option_of(name)} must be in [0, 1], got {value:g}")
+
+
+def numbers_in(text: str, option: str, wanted: str, kind: Callable[[str], Any] = float) -> list[Any]:
+    """The numbers of a text such as "0.6,0.2,0.1"."""
+    try:
+        return [kind(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"{option} must be {wanted}; got {text!r}") from None
+
+
+def option_of(name: str) -> str:
+    """The option of a field, as it is typed."""
+    return f"--{name.replace('_', '-')}"
 
 
 def refuse_without(needed: str, *groups: Options, **options: object) -> None:
@@ -66,4 +96,4 @@ def _refuse(groups: tuple[Options, ...], options: Mapping[str, object], why: str
     values = {**values_of(*groups), **options}
     given = [name for name, value in values.items() if value is not None and value is not False]
     if given:
-        raise InputError(f"{', '.join('--' + name.replace('_', '-') for name in given)} {why}")
+        raise InputError(f"{', '.join(map(option_of, given))} {why}")

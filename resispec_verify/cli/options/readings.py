@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from resispec_verify.cli.options.group import Options
+from resispec_verify.cli.options.group import Options, check_range
 from resispec_verify.cli.parameters import Count, Number, Numbers, Text
 from resispec_verify.distributions import Sampling
 from resispec_verify.errors import InputError
@@ -126,8 +126,7 @@ def make_reading(
     precision: str = "float64",
 ) -> Reading:
     """How rows become pairs, from the values of options; raises on the first that is out of range."""
-    if batch is not None and batch < 1:
-        raise InputError(f"--batch must be at least 1, got {batch}")
+    check_range(1, batch=batch)
     kept = () if filters is None else (filters.top_k, filters.top_p, filters.min_p)
     temperatures, samplings = list(temperatures), None
     if temperatures or any(value is not None for value in kept):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from resispec_verify.cli.options.group import Options, refuse_by_hand
+from resispec_verify.cli.options.group import Options, numbers_in, refuse_by_hand
 from resispec_verify.cli.parameters import Files, Flag, Text
 from resispec_verify.distributions import Pair, pair_from_probabilities
 from resispec_verify.errors import InputError
@@ -49,13 +49,9 @@ class HandOptions(Options):
         if self.target is None or self.draft is None:
             missing = "draft" if self.target else "target"
             raise InputError(f"--{missing} is missing: give both --target and --draft")
-        values = []
-        for name, text in (("--target", self.target), ("--draft", self.draft)):
-            try:
-                values.append([float(part) for part in text.split(",")])
-            except ValueError:
-                raise InputError(f"{name} must be numbers such as 0.3,0.4,0.3; got {text!r}") from None
-        return pair_from_probabilities(*values)
+        wanted = "numbers such as 0.3,0.4,0.3"
+        target = numbers_in(self.target, "--target", wanted)
+        return pair_from_probabilities(target, numbers_in(self.draft, "--draft", wanted))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from resispec_verify.cli.options.group import Options, refuse_beside
+from resispec_verify.cli.options.group import Options, check_range, check_share, numbers_in, refuse_beside
 from resispec_verify.cli.parameters import Count, Flag, Names, Number, Text
 from resispec_verify.cli.user_rules import choose_rules
 from resispec_verify.errors import InputError
@@ -32,7 +32,7 @@ class RuleOptions(Options):
 
     def chosen(self, most: int = MOST_CANDIDATES) -> tuple[Rule, ...]:
         """The rules, checked for the number of candidates."""
-        check_candidates(self.candidates, 1, most)
+        check_range(1, most, candidates=self.candidates)
         return choose_rules(self.rule or ["resispec", "specinfer"], self.candidates, **self._own())
 
     def _own(self) -> dict[str, str | None]:
@@ -81,10 +81,9 @@ class WorkOptions(Options):
 
     def budget(self) -> Budget:
         """The same, checked."""
-        check_gap(self.gap)
+        check_share(gap=self.gap)
         most = self.max_expansions
-        if most is not None and not most >= 1:
-            raise InputError(f"--max-expansions must be at least 1, got {most:g}")
+        check_range(1, max_expansions=most)
         work = Budget() if most is None else Budget(most_paths=most, most_states=most)
         if self.gap is None:
             return work
@@ -104,10 +103,9 @@ class MarginalOptions(WorkOptions):
 
     def evaluation(self, rules: RuleOptions) -> Evaluation:
         """What to compute; raises on the first option that is out of range."""
-        check_candidates(rules.candidates, 1)
+        check_range(1, MOST_CANDIDATES, candidates=rules.candidates)
         budget = self.budget()
-        if self.seed is not None and self.seed < 0:
-            raise InputError(f"--seed must not be negative, got {self.seed}")
+        check_range(0, seed=self.seed)
         if self.marginal == "operational":
             refuse_beside("--marginal operational", candidate_list=self.candidate_list, seed=self.seed)
         if self.marginal == "path-identity":
@@ -128,17 +126,12 @@ class MarginalOptions(WorkOptions):
         """The candidates of the path identity that were given."""
         if self.candidate_list is None:
             return None
-        try:
-            tokens = tuple(int(part) for part in self.candidate_list.split(","))
-        except ValueError:
-            raise InputError(
-                f"--candidate-list must be token ids such as 5,17,3; got {self.candidate_list!r}"
-            ) from None
+        tokens = numbers_in(self.candidate_list, "--candidate-list", "token ids such as 5,17,3", int)
         if len(tokens) < count or min(tokens) < 0:
             raise InputError(
                 f"--candidate-list has {len(tokens)} tokens; give at least {count}, none of them negative"
             )
-        return tokens
+        return tuple(tokens)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,9 +145,8 @@ class VisitOptions(Options):
 
     def budget(self) -> Budget:
         """The same, checked."""
-        check_gap(self.gap)
-        if not self.max_states >= 1:
-            raise InputError(f"--max-states must be at least 1, got {self.max_states:g}")
+        check_share(gap=self.gap)
+        check_range(1, max_states=self.max_states)
         return Budget(self.gap, most_paths=1e6, most_states=self.max_states, until_decided=False)
 
 
@@ -185,27 +177,9 @@ class DemandOptions(Options):
 
     def check(self, marginal: str) -> None:
         """Refuse a demand on a marginal that cannot fail."""
-        check_max_tv(self.max_tv)
+        check_share(max_tv=self.max_tv)
         if marginal == "path-identity" and (self.require_exact or self.max_tv is not None):
             raise InputError(
                 "the path identity cannot fail, so it meets no demand: --require-exact and --max-tv need "
                 "--marginal operational or both"
             )
-
-
-def check_candidates(candidates: int, least: int, most: int = MOST_CANDIDATES) -> None:
-    """Refuse a number of candidates that is out of range."""
-    if not least <= candidates <= most:
-        raise InputError(f"--candidates must be in {least}..{most}, got {candidates}")
-
-
-def check_gap(gap: float | None) -> None:
-    """Refuse what is no mass."""
-    if gap is not None and not 0 <= gap <= 1:
-        raise InputError(f"--gap must be in [0, 1], got {gap:g}")
-
-
-def check_max_tv(max_tv: float | None) -> None:
-    """Refuse what is no total variation."""
-    if max_tv is not None and not 0 <= max_tv <= 1:
-        raise InputError(f"--max-tv must be in [0, 1], got {max_tv:g}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from resispec_verify.cli.options.group import Options, refuse_without
+from resispec_verify.cli.options.group import Options, check_range, numbers_in, refuse_without
 from resispec_verify.cli.options.outputs import OutputOptions
 from resispec_verify.cli.options.readings import make_reading
 from resispec_verify.cli.options.sources import DumpOptions
@@ -50,10 +50,8 @@ class GrowthOptions(Options):
 
     def check(self) -> None:
         """Refuse numbers that are out of range."""
-        if self.levels is not None and self.levels < 1:
-            raise InputError(f"--levels must be at least 1, got {self.levels}")
-        if self.candidates is not None and not 1 <= self.candidates <= MOST_BRANCHES:
-            raise InputError(f"--candidates must be in 1..{MOST_BRANCHES}, got {self.candidates}")
+        check_range(1, levels=self.levels)
+        check_range(1, MOST_BRANCHES, candidates=self.candidates)
 
 
 def grow(
@@ -81,7 +79,7 @@ def grow(
     """
     paths = dumps.joined(files).paths
     output.check(paths)
-    check_nodes("--nodes", nodes)
+    check_range(1, MOST_NODES, nodes=nodes)
     growth.check()
     failures: list[str] = []
     if growth.acceptance is None:
@@ -109,17 +107,8 @@ def grow(
     return finish(failures)
 
 
-def check_nodes(option: str, nodes: int) -> None:
-    """Refuse a budget that is out of range."""
-    if not 1 <= nodes <= MOST_NODES:
-        raise InputError(f"{option} must be in 1..{MOST_NODES}, got {nodes}")
-
-
 def _by_hand(text: str) -> list[list[float]]:
-    try:
-        given = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(f"--acceptance must be numbers such as 0.6,0.2,0.1; got {text!r}") from None
+    given = numbers_in(text, "--acceptance", "numbers such as 0.6,0.2,0.1")
     if not all(0 <= value <= 1 for value in given) or sum(given) > 1 + 1e-9:
         raise InputError(f"--acceptance {text}: probabilities in [0, 1] that sum to at most 1 are needed")
     if len(given) > MOST_BRANCHES:
