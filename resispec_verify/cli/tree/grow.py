@@ -40,8 +40,7 @@ class GrowthOptions(Options):
     candidates
         With a flat dump: at most so many children a node (4).
     acceptance
-        Instead of a dump: the probability that the first, second, ... candidate is emitted, as
-        "0.6,0.2,0.1".
+        Instead of a dump: the probability that the first, second, ... candidate is emitted, as "0.6,0.2,0.1".
     """
 
     levels: Count | None = None
