@@ -25,6 +25,7 @@ MOVED: dict[str, str | None] = {
     "analysis.replay": "logged.replay",
     "analysis.replay_summary": "logged.replay_summary",
     "analysis.rounds_input": "logged.rounds_input",
+    "analysis.rules_table": "catalogue.measured",
     "analysis.specinfer_bound": "tables.specinfer_bound",
     "analysis.trees": "tables.trees",
     "dumps.tree": "dumps.kinds.tree",
@@ -58,7 +59,7 @@ class _Moved:
             return
         warnings.warn(
             f"{_PACKAGE}.{old} has moved to {_PACKAGE}.{new}; the old name goes with the next version",
-            DeprecationWarning,
+            FutureWarning,  # which Python shows wherever the import stands
             stacklevel=2,
         )
         found = vars(importlib.import_module(f"{_PACKAGE}.{new}"))

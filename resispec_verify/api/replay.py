@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from resispec_verify.api.report import Report
-from resispec_verify.api.sources import PathLike
+from resispec_verify.api.sources import KINDS, PathLike
 from resispec_verify.distributions import Sampling
 from resispec_verify.errors import InputError
-from resispec_verify.inputs import shown
+from resispec_verify.inputs import real, shown, whole
 from resispec_verify.logged.replay import replay as replay_rounds
 from resispec_verify.logged.replay import replayable
 from resispec_verify.logged.replay_summary import ALPHA, summarize_replay
@@ -88,8 +88,16 @@ def replay(
     InputError
         A dump that cannot be read, or a rule that cannot be replayed.
     """
-    if not 0 < alpha < 1:
+    if not 0 < real("alpha", alpha) < 1:
         raise InputError(f"alpha must be in (0, 1), got {alpha:g}")
+    if input not in (None, *KINDS):
+        raise InputError(f"input must be one of {', '.join(KINDS)}, got {shown(input)}")
+    if not isinstance(uniforms, bool):
+        raise InputError(f"uniforms must be True or False, got {shown(uniforms)}")
+    if isinstance(eos, str) or not isinstance(eos, Collection):
+        raise InputError(f"eos must be token ids such as (2,), got {shown(eos)}")
+    for token in eos:
+        whole("eos", token)
     if sampling is not None and not isinstance(sampling, Sampling):
         raise InputError(f"sampling must be a Sampling, such as Sampling(0.7); got {shown(sampling)}")
     named = parse_any_rule(rule) if isinstance(rule, str) else rule

@@ -17,6 +17,7 @@ from resispec_verify.distributions import Pair, Sampling, pair_from_logits
 from resispec_verify.dumps import FlatDump, open_dump
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import shown
+from resispec_verify.tables.input_kind import refuse_applied
 from resispec_verify.tables.reading import Clock, PairBatch, Reading, logits_of, pairs_of
 
 __all__ = ["Asked", "PathLike"]
@@ -29,6 +30,7 @@ KINDS = ("logits", "probabilities", "log-probabilities")
 # Sums of laws miss 1 by less than this, those stored in bfloat16 included (2**-9 of each entry). Which rows
 # are laws is decided by it; how well they must sum to 1 is decided by `inputs.laws`.
 _NEAR_ONE = 1e-2
+_NEAR_ZERO = 1e-6
 
 # Elements of one batch of rows (positions x vocab) that arrays are cut into: 8 MiB in float64.
 _BATCH_ELEMENTS = 1 << 20
@@ -74,14 +76,18 @@ class Asked:
             return None if self.sampling is None else (self.sampling,)
         if not isinstance(self.sampling, Sequence):
             raise InputError(f"sampling must be a Sampling, or several; got {shown(self.sampling)}")
-        return tuple(self.sampling)
+        if not self.sampling:
+            raise InputError("sampling has no entry: give at least one, or leave it out")
+        return tuple(dict.fromkeys(self.sampling))
 
     @property
     def span(self) -> tuple[int | None, int | None]:
         """First and last position; None is the end of the dump."""
         if self.positions is None:
             return None, None
-        if not isinstance(self.positions, (slice, range)) or self.positions.step not in (None, 1):
+        ends = getattr(self.positions, "start", ""), getattr(self.positions, "stop", "")
+        whole_numbers = all(end is None or type(end) is int for end in ends)
+        if not whole_numbers or self.positions.step not in (None, 1):
             raise InputError(
                 "positions must be a slice or range of step 1, such as slice(0, 16); got "
                 f"{shown(self.positions)}"
@@ -141,6 +147,8 @@ class Asked:
         kind = self.input or _kind(rows)
         if kind == "probabilities" and (self.samplings or isinstance(self.proposal, Sampling)):
             raise InputError("sampling needs logits: probabilities are used as they are; leave it out")
+        if self.samplings:
+            refuse_applied([self._as_dump(rows)], self.input, self.samplings, ({},))
         if kind == "log-probabilities":
             rows = {name: logits_of(kind, to_numpy(row), name, 0) for name, row in rows.items()}
         elif kind == "probabilities":
@@ -161,6 +169,10 @@ class Asked:
             rows["target"], rows["draft"], sampling=sampling, dtype="float64",
             proposal=rows.get("proposal"), proposal_sampling=drawn,
         )  # fmt: skip
+
+    @staticmethod
+    def _as_dump(rows: dict[str, Array]) -> FlatDump:
+        return FlatDump("the rows", to_numpy(rows["target"]), to_numpy(rows["draft"]))
 
     def _given(self) -> dict[str, Any]:
         given = {"target": self.target, "draft": self.draft}
@@ -199,23 +211,38 @@ def _are_paths(given: Any) -> bool:
 
 
 def _kind(rows: dict[str, Array]) -> str:
-    """What rows are: laws lie in [0, 1] and sum to 1, and logits do not all lie there.
+    """What rows are: laws are not negative and sum to 1; logits hardly ever do, in any row.
 
     Raises
     ------
     InputError
-        Rows in [0, 1] that do not sum to 1, or only some that do: either could be meant.
+        NaN, or rows of which either could be meant.
     """
     xp = array_namespace(rows["target"])
-    within = {name: bool(xp.all((row >= 0) & (row <= 1))) for name, row in rows.items()}
-    if not any(within.values()):
-        return "logits"
-    sums = {name: bool(xp.all(xp.abs(xp.sum(row, axis=-1) - 1.0) <= _NEAR_ONE)) for name, row in rows.items()}
-    if all(within.values()) and all(sums.values()):
+    for name, row in rows.items():
+        if bool(xp.any(xp.isnan(row))):
+            raise InputError(
+                f"{name} has NaN; give finite numbers, or -inf for the logit of an impossible token"
+            )
+    laws = {name: _like_laws(row) for name, row in rows.items()}
+    if all(bool(xp.all(like)) for like in laws.values()):
         return "probabilities"
-    name = next(name for name in rows if within[name])
-    how = "sum to 1, and other rows do not" if sums[name] else "do not sum to 1"
-    raise InputError(
-        f"{name}: its values lie in [0, 1] and {how}: logits or probabilities? Say input='logits' or "
-        "input='probabilities'"
-    )
+    asked = "logits or probabilities? Say input='logits' or input='probabilities'"
+    for name, like in laws.items():
+        if bool(xp.any(like)):
+            other = next(n for n, there in laws.items() if not bool(xp.all(there)))
+            row = int(np.argmin(to_numpy(laws[other])))
+            raise InputError(
+                f"row {row} of {other} is no law, and there are rows of {name} that are: {asked}"
+            )
+    if all(bool(xp.all(row >= 0)) for row in rows.values()):
+        first = float(xp.sum(rows["target"][0, :]))
+        raise InputError(f"no value is negative, and row 0 of target sums to {first:.6g}, not 1: {asked}")
+    return "logits"
+
+
+def _like_laws(rows: Array) -> Array:
+    """Which rows look like laws, up to rounding."""
+    xp = array_namespace(rows)
+    lowest, total = xp.min(rows, axis=-1), xp.sum(rows, axis=-1)
+    return (lowest >= -_NEAR_ZERO) & (xp.abs(total - 1.0) <= _NEAR_ONE)

@@ -17,7 +17,8 @@ from resispec_verify.evidence.expansion import Budget
 from resispec_verify.inputs import MOST_CANDIDATES, whole
 from resispec_verify.report.verdicts import print_verdicts
 from resispec_verify.rules import Rule
-from resispec_verify.rules.given import given_rule
+from resispec_verify.rules.given import check_counts, given_rule
+from resispec_verify.rules.spec import rule_text
 from resispec_verify.runs.facts import facts_of, facts_of_arrays
 from resispec_verify.runs.over_dumps import evaluate_dump
 from resispec_verify.tables.marginals import Evaluation
@@ -34,8 +35,9 @@ __all__ = ["VerifyReport", "given_rules", "verify"]
 class VerifyReport(Report):
     """What rules emit, by rule; of one rule, its numbers as attributes.
 
-    ``report["resispec"]`` is the report of one rule (its name, or the label that is printed), and iterating
-    gives them one by one. Bounds are certified: the truth lies between them, rounding included.
+    ``report["resispec"]`` is the report of one rule: by the label that is printed, or by its name or text.
+    Iterating gives the results one by one. Bounds on TV and acceptance are certified, rounding included;
+    those on KL hold the mass that was not followed, and are up to rounding.
     """
 
     rows: Sequence[Row]
@@ -49,11 +51,15 @@ class VerifyReport(Report):
         return (VerifyReport([row], self.facts, self.seconds) for row in self.rows)
 
     def __getitem__(self, rule: str) -> VerifyReport:
-        rows = [row for row in self.rows if rule in (label(row.rule), row.rule.name)]
+        rows = [row for row in self.rows if rule == label(row.rule)]
+        rows = rows or [row for row in self.rows if rule in (row.rule.name, rule_text(row.rule))]
         if not rows:
             known = ", ".join(dict.fromkeys(label(row.rule) for row in self.rows))
             raise InputError(f"no rule {rule!r} in this report (there are: {known})")
         return VerifyReport(rows, self.facts, self.seconds)
+
+    def __contains__(self, rule: object) -> bool:
+        return any(rule in (label(row.rule), row.rule.name, rule_text(row.rule)) for row in self.rows)
 
     @property
     def verdict(self) -> Verdict:
@@ -70,7 +76,7 @@ class VerifyReport(Report):
 
     @property
     def kl_bounds(self) -> tuple[float, float]:
-        """The mean of KL(marginal || target), in nats, lies between these."""
+        """The mean of KL(marginal || target), in nats, lies between these, up to rounding."""
         return self._pair("kl_mean_bounds")
 
     @property
@@ -100,7 +106,10 @@ class VerifyReport(Report):
     def _one(self) -> dict[str, Any]:
         if len(self.rows) != 1:
             names = ", ".join(f"{label(row.rule)} at T = {row.temperature:g}" for row in self.rows)
-            raise InputError(f"the report has several results ({names}): take one, as in report['specinfer']")
+            raise InputError(
+                f"the report has several results ({names}): take one, as in "
+                f"report[{label(self.rows[0].rule)!r}], or go through them: for one in report"
+            )
         return summarize(self.rows[0])
 
     def _pair(self, name: str) -> tuple[float, float]:
@@ -167,7 +176,9 @@ def verify(
     """
     whole("candidates", candidates, 1, MOST_CANDIDATES)
     asked = Asked(target, draft, proposal, sampling, input, positions)
-    evaluation = Evaluation(given_rules(rule), candidates, identity=False, budget=budget or Budget())
+    rules = given_rules(rule)
+    check_counts(rules, candidates, "candidates=")
+    evaluation = Evaluation(rules, candidates, identity=False, budget=budget or Budget())
     clock = Clock()
     dumps = asked.dumps()
     if dumps is None:

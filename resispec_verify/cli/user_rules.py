@@ -10,6 +10,7 @@ from resispec_verify.errors import InputError
 from resispec_verify.rules import NEED_PARAMETERS, PATH_RULES, RULES, Rule
 from resispec_verify.rules.checked import CheckedRule, check_interface
 from resispec_verify.rules.foreign import muted, reason_of
+from resispec_verify.rules.given import check_counts
 from resispec_verify.rules.spec import options_in, parse_rule
 
 
@@ -38,7 +39,7 @@ def choose_rules(names: list[str], candidates: int, **options: Any) -> tuple[Rul
             raise InputError(f"--rule {name}: the name {rule.name!r} is taken; call the rule something else")
         chosen.append(rule)
     _refuse_idle(given, names)
-    check_counts(chosen, candidates)
+    check_counts(chosen, candidates, "--candidates ")
     for rule in chosen:
         if isinstance(rule, CheckedRule):
             rule.dry_run(candidates)
@@ -56,18 +57,6 @@ def _refuse_idle(given: dict[str, Any], names: list[str]) -> None:
             raise InputError(
                 f"--{option.replace('_', '-')} would do nothing: {why} (rules that do: {', '.join(having)}); "
                 "leave it out"
-            )
-
-
-def check_counts(rules: list[Rule], candidates: int) -> None:
-    """Refuse a number of candidates for which a rule is not defined; too many are cut where that is right."""
-    for rule in rules:
-        least = rule.least_candidates
-        if candidates < least or (least > 1 and least == rule.most_candidates != candidates):
-            exactly = "exactly" if least == rule.most_candidates else "at least"
-            raise InputError(
-                f"rule {rule.name!r} verifies {exactly} {least} candidates, got --candidates {candidates}; "
-                f"say --candidates {least}"
             )
 
 

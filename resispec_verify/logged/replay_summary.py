@@ -18,6 +18,7 @@ import numpy as np
 from resispec_verify.evidence.changing_laws import ChangingLaws
 from resispec_verify.logged.replay import Replay, tests_of
 from resispec_verify.schema import envelope, plain
+from resispec_verify.tables.row import label
 
 __all__ = ["ALPHA", "POWER", "check_records", "poisson_binomial_tails", "replay_report", "summarize_replay"]
 
@@ -122,6 +123,7 @@ def summarize_replay(result: Replay, alpha: float = ALPHA) -> dict[str, Any]:
     text = result.rounds.emitted
     return plain({
         "rule": result.rule.name,
+        "label": label(result.rule),
         "temperature": result.temperatures[0] if len(result.temperatures) == 1 else None,
         "candidates": 1,
         "path": result.rounds.path,
@@ -162,4 +164,4 @@ def check_records(results: Sequence[Replay]) -> Iterator[dict[str, Any]]:
     """One record a check: what ``--csv`` writes."""
     for result in results:
         for check in result.checks:
-            yield {"rule": result.rule.name, **asdict(check)}
+            yield {"rule": label(result.rule), **asdict(check)}

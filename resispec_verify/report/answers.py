@@ -21,7 +21,7 @@ def print_limits(results: list[dict[str, Any]], console: Any) -> None:
 
     records = [
         {
-            "rule": r["rule"],
+            "rule": r["label"],
             "T": f"{r['temperature']:g}",
             "n": str(r["candidates"]),
             "positions": str(r["positions"]),
@@ -34,7 +34,7 @@ def print_limits(results: list[dict[str, Any]], console: Any) -> None:
     ]
     print_records(console, "acceptance (P(a candidate is emitted)) beside the limits of exact rules", records)
     lines = [
-        f"{r['rule']} (T = {r['temperature']:g}): cannot be exact: accepts more than any exact rule can at "
+        f"{r['label']} (T = {r['temperature']:g}): cannot be exact: accepts more than any exact rule can at "
         f"position {r['witness_position']}"
         for r in results
         if r["cannot_be_exact"]
@@ -54,7 +54,7 @@ def print_replay(row: dict[str, Any], console: Any) -> None:
     """What a reader needs of one result of ``replay``, in words and one small table."""
     temperature = "by round" if row["temperature"] is None else f"{row['temperature']:g}"
     lines = [
-        f"{row['path']}: {row['rounds']} rounds, rule {row['rule']}, T = {temperature}",
+        f"{row['path']}: {row['rounds']} rounds, rule {row['label']}, T = {temperature}",
         f"  tokens: {row['tokens_emitted']}, {row['tokens_per_round']:.4g} a round"
         + (f"; the output of {row['rounds_cut']} rounds was cut" if row["rounds_cut"] else ""),
         _decisions_in_words(row),

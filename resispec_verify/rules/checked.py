@@ -224,6 +224,14 @@ class CheckedRule(Rule):
     def _checks(self) -> _Checks:
         return _Checks(self.where or self.rule.name)
 
+    def options(self) -> dict[str, str]:
+        """Those of the rule."""
+        return self.rule.options()
+
+    def changed_options(self) -> dict[str, str]:
+        """Those of the rule."""
+        return self.rule.changed_options()
+
     def start(self, target: Array, draft: Array, candidates: int) -> State:
         """Checked to be a `State` of the shape of its arguments."""
         state = self._checks.call("start", lambda: self.rule.start(target, draft, candidates))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from resispec_verify.errors import InputError
@@ -14,7 +15,7 @@ from resispec_verify.rules.proposals import Proposal
 from resispec_verify.rules.spec import parse_rule
 from resispec_verify.rules.tuple_rule import TupleRule
 
-__all__ = ["given_proposal", "given_rule", "is_ours"]
+__all__ = ["check_counts", "given_proposal", "given_rule", "is_ours"]
 
 
 def given_rule(rule: Any) -> Rule:
@@ -26,6 +27,8 @@ def given_rule(rule: Any) -> Rule:
         An unknown name, with the nearest one; a class where its instance is meant; a rule that verifies paths
         of several tokens; a rule of the caller's own without what a rule must have; or no rule at all.
     """
+    if isinstance(rule, str) and rule.rpartition(":")[0].endswith(".py"):
+        raise InputError(f"rule {shown(rule)} is in a file: import it, and give its instance")
     if isinstance(rule, str) and rule not in PATH_RULES:
         return parse_rule(rule)
     if isinstance(rule, type) and issubclass(rule, (Rule, PathRule)):
@@ -53,3 +56,18 @@ def given_proposal(proposal: Any) -> Proposal | None:
         "proposal must be a value with a method next(draft, drawn), such as rules.Iid(); got "
         f"{shown(proposal)}"
     )
+
+
+def check_counts(rules: Sequence[Rule], candidates: int, said: str) -> None:
+    """Refuse a number of candidates for which a rule is not defined; too many are cut where that is right.
+
+    ``said`` is how the caller gives it, before the number.
+    """
+    for rule in rules:
+        least = rule.least_candidates
+        if candidates < least or (least > 1 and least == rule.most_candidates != candidates):
+            exactly = "exactly" if least == rule.most_candidates else "at least"
+            raise InputError(
+                f"rule {rule.name!r} verifies {exactly} {least} candidates, got {said}{candidates}; "
+                f"say {said}{least}"
+            )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:  # compiled kernels, which a rule of one's own need not load
     from resispec_verify.kernels.elementwise.residuals import Proxy
     from resispec_verify.kernels.paths.path_sum import PathSum
 
-__all__ = ["Described", "Rule", "State"]
+__all__ = ["Described", "Rule", "State", "in_words"]
+
+_LONGEST = 60  # of an option in a label
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,26 @@ class State:
         return State(residual, draft, self.round + 1, extra)
 
 
+def in_words(value: Any) -> str:
+    """A value of an option as it is written: exact, and no longer than that takes."""
+    if isinstance(value, (tuple, list)):
+        return ",".join(map(in_words, value))
+    if isinstance(value, (set, frozenset)):
+        return " ".join(f"{x}:{y}" for x, y in sorted(value))
+    if isinstance(value, numbers.Real) and not isinstance(value, (bool, int)):
+        short = f"{float(value):g}"
+        return short if float(short) == value else repr(float(value))
+    return str(value)
+
+
+def in_label(value: Any) -> str:
+    """The same, where that is short; else its length and a digest, which tells it from others."""
+    text = in_words(value)
+    if len(text) <= _LONGEST:
+        return text
+    return f"{len(value)} of sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
 class Described(ABC):
     """What is said of a rule of either kind."""
 
@@ -69,6 +93,24 @@ class Described(ABC):
     exact_if: ClassVar[str | None] = None
     #: Why `oracle` has no transcription of it, if it has none.
     untranscribed: ClassVar[str | None] = None
+
+    def options(self) -> dict[str, str]:
+        """Options that tell two values of the rule apart, by name, exactly; for labels and reports.
+
+        Those of a dataclass are its fields; a field that a text cannot say, such as a function, is left out.
+        """
+        known = fields(self) if is_dataclass(self) else ()
+        values = {field.name: getattr(self, field.name) for field in known}
+        return {name: in_label(value) for name, value in values.items() if not callable(value)}
+
+    def changed_options(self) -> dict[str, str]:
+        """Those of the options that are not the default."""
+        options = self.options()
+        try:
+            defaults = type(self)().options() if options else {}
+        except (InputError, TypeError):  # parameters without defaults: all of them tell
+            defaults = {}
+        return {key: value for key, value in options.items() if value != defaults.get(key)}
 
     def required(self) -> tuple[Any, ...]:
         """The values of its `open_parameters`.
@@ -200,7 +242,3 @@ class Rule(Described):
     def budget_holds(self) -> bool | None:
         """Whether `proxy_parts` never cuts its budget and ``k`` sums to 1; None where there is no budget."""
         return None
-
-    def options(self) -> dict[str, str]:
-        """Options that tell two values of the rule apart, by name; for labels and reports."""
-        return {}

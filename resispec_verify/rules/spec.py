@@ -13,7 +13,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from resispec_verify.errors import InputError
-from resispec_verify.rules.interface import Rule
+from resispec_verify.rules.interface import Rule, in_words
 from resispec_verify.rules.path_rule import PathRule
 
 __all__ = ["options_in", "parse_any_rule", "parse_rule", "rule_text"]
@@ -64,7 +64,7 @@ def options_in(text: str) -> set[str]:
 def rule_text(rule: Rule | PathRule) -> str:
     """The text that `parse_rule` makes an equal rule of; options that are the default are left out."""
     changed = [
-        f"{field.name}={_word(getattr(rule, field.name))}"
+        f"{field.name}={in_words(getattr(rule, field.name))}"
         for field in fields(rule)  # type: ignore[arg-type]
         if getattr(rule, field.name) != field.default
     ]
@@ -154,12 +154,3 @@ def _converted(declared: Any, word: str) -> Any:
         pairs = (pair.split(":") for pair in word.replace(",", " ").split())
         return tuple((int(x), int(y)) for x, y in pairs)
     return declared(word)
-
-
-def _word(value: Any) -> str:
-    """A value as it is written."""
-    if isinstance(value, tuple):
-        return ",".join(map(_word, value))
-    if isinstance(value, frozenset):
-        return " ".join(f"{x}:{y}" for x, y in sorted(value))
-    return repr(value) if isinstance(value, float) else str(value)

@@ -134,6 +134,7 @@ class DriftRow(Columns):
             here = ~np.isnan(measures["acceptance_conditional"][:, i])
             row: dict[str, Any] = {
                 "rule": self.rule.name,
+                "label": label(self.rule),
                 "options": self.rule.options(),
                 "temperature": self.temperature,
                 "candidates": self.candidates,

@@ -56,6 +56,7 @@ def summarize_limits(row: Row) -> dict[str, Any]:
     low, high = mean(row.accepted_low), mean(row.accepted_high)
     return {
         "rule": row.rule.name,
+        "label": label(row.rule),
         "options": row.rule.options(),
         "temperature": row.temperature,
         "candidates": row.candidates,

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.errors import InputError
 from resispec_verify.rules import Rule
+from resispec_verify.rules.interface import Described
 from resispec_verify.schema import plain
 from resispec_verify.tables.columns import Columns, column, numbers
 from resispec_verify.verdict import Verdict, overall, resolution
 
-__all__ = ["Row", "changed_options", "label"]
+__all__ = ["Row", "label"]
 
 _UNDECIDABLE = resolution(float(np.finfo(np.float32).eps))
 
@@ -187,19 +187,7 @@ _CSV = {name: said["csv"] for name, said in _COLUMNS.items() if said["csv"]}
 _KEPT = {name: said["read"] for name, said in _COLUMNS.items() if said["kept"]}
 
 
-def changed_options(rule: Rule) -> dict[str, str]:
-    """The options of a rule that are not the default."""
-    options = rule.options()
-    if not options:
-        return {}
-    try:
-        defaults = type(rule)().options()
-    except (InputError, TypeError):  # parameters without defaults: all of them tell
-        defaults = {}
-    return {key: value for key, value in options.items() if value != defaults.get(key)}
-
-
-def label(rule: Rule) -> str:
+def label(rule: Described) -> str:
     """The rule's name with the options that are not the default."""
-    changed = [f"{key}={value}" for key, value in changed_options(rule).items()]
+    changed = [f"{key}={value}" for key, value in rule.changed_options().items()]
     return f"{rule.name}[{','.join(changed)}]" if changed else rule.name

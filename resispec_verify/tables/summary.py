@@ -7,7 +7,7 @@ from typing import Any
 
 from resispec_verify.schema import envelope, plain
 from resispec_verify.tables.means import known_mean, mean
-from resispec_verify.tables.row import Row
+from resispec_verify.tables.row import Row, label
 from resispec_verify.verdict import Tier, Verdict
 
 __all__ = ["exit_status", "kl_report", "position_records", "summarize"]
@@ -21,6 +21,7 @@ def summarize(row: Row) -> dict[str, Any]:
     worst = max(range(len(row.kl)), key=row.kl.__getitem__)
     result = {
         "rule": row.rule.name,
+        "label": label(row.rule),
         "options": row.rule.options(),
         "marginal": row.marginal,
         "temperature": row.temperature,

@@ -105,6 +105,7 @@ class TreeRow(Columns):
         count = len(self.length)
         return {
             "rule": self.rule.name,
+            "label": label(self.rule),
             "options": self.rule.options(),
             "temperature": self.sampling.temperature,
             "top_k": self.sampling.top_k,

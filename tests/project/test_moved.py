@@ -14,7 +14,7 @@ from resispec_verify.moved import MOVED
 def test_an_old_path_gives_what_is_at_the_new_one(old):
     name = f"resispec_verify.{old}"
     sys.modules.pop(name, None)
-    with pytest.warns(DeprecationWarning, match=f"{name} has moved to resispec_verify.{MOVED[old]}"):
+    with pytest.warns(FutureWarning, match=f"{name} has moved to resispec_verify.{MOVED[old]}"):
         module = importlib.import_module(name)
     new = importlib.import_module(f"resispec_verify.{MOVED[old]}")
     public = [value for value in new.__all__ if value != "__version__"]

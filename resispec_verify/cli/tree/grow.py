@@ -19,6 +19,7 @@ from resispec_verify.kernels.optimal.tree_growth import grow as grown
 from resispec_verify.report.table import print_lines, print_records
 from resispec_verify.rules import Rule
 from resispec_verify.schema import envelope
+from resispec_verify.tables.row import label
 from resispec_verify.tables.trees import flat_acceptance
 from resispec_verify.topology import Topology
 
@@ -86,7 +87,7 @@ def grow(
             raise InputError("growing needs probabilities: give --acceptance A,B,... or --logits PATH...")
         measured, failures = _measured(paths, rule, drawn, growth.candidates)
         results = [
-            {"rule": rule.name, "options": rule.options(), "temperature": t}
+            {"rule": rule.name, "label": label(rule), "options": rule.options(), "temperature": t}
             | _best_tree(acceptance, nodes, growth.levels)
             for rule, t, acceptance in measured
         ]
@@ -98,12 +99,18 @@ def grow(
     if results:
         console = output.write(
             envelope("tree", results),
-            lambda: [{k: v for k, v in r.items() if k not in ("acceptance", "options")} for r in results],
+            lambda: [_line(r) for r in results],
         )
         title = "the tree with the longest step, if acceptance is the same at every node"
         print_records(console, title, [_record(r) for r in results])
-        print_lines(console, [f"{r.get('rule', 'by hand')}: {r['topology']}" for r in results])
+        print_lines(console, [f"{r.get('label', 'by hand')}: {r['topology']}" for r in results])
     return finish(failures)
+
+
+def _line(result: dict[str, Any]) -> dict[str, Any]:
+    """A line of the CSV; a rule is named with its options."""
+    named = {"rule": result["label"]} if "label" in result else {}
+    return {k: v for k, v in (result | named).items() if k not in ("acceptance", "options", "label")}
 
 
 def _by_hand(text: str) -> list[list[float]]:
@@ -167,7 +174,7 @@ def _on_flat(
 def _record(r: dict[str, Any]) -> dict[str, str]:
     """A line of the table."""
     return {
-        "rule": r.get("rule", "by hand"),
+        "rule": r.get("label", "by hand"),
         "T": f"{r['temperature']:g}" if "temperature" in r else "",
         "cost": str(r["cost"]),
         "levels": str(r["levels"]),

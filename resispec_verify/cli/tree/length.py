@@ -79,7 +79,7 @@ def _record(r: dict[str, Any]) -> dict[str, str]:
         return "unknown" if value is None else f"{value:.3f}"
 
     return {
-        "rule": r["rule"],
+        "rule": r["label"],
         "tree": shortened(r["topology"]),
         "T": f"{r['temperature']:g}",
         "cost": str(r["cost"]),

@@ -83,7 +83,8 @@ def _header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
 
 def _tensor(path: Path, key: str, buffer: mmap.mmap, begin: int, entry: Any) -> np.ndarray:
     name = f"{path}: tensor {show(key)}"
-    if not isinstance(entry, dict):  # the package takes a list of the three, too
+    # The package takes a list of the three, too, and a type as an object.
+    if not isinstance(entry, dict) or not isinstance(entry["dtype"], str):
         raise InputError(f"{name} has no valid dtype, shape and data_offsets in the header; {RECORD}")
     dtype, shape = DTYPES.get(entry["dtype"]), tuple(entry["shape"])
     if dtype is None:

@@ -106,12 +106,6 @@ class CSD(Rule):
         """The standard residual is divided by its sum."""
         return positive_part_condition(before.residual, before.draft)
 
-    def options(self) -> dict[str, str]:
-        """The ratio, and the memory where it is short, else its size."""
-        pairs = sorted(self.memory or ())
-        text = " ".join(f"{x}:{y}" for x, y in pairs)
-        return {"ratio": f"{self.ratio:g}", "memory": text if len(text) <= 40 else f"{len(pairs)} pairs"}
-
     def _pairs(self, vocab: int) -> list[tuple[int, int]]:
         """The memory, without tokens that a smaller vocabulary does not have: they cannot occur."""
         return sorted(pair for pair in self.memory or () if max(pair) < vocab)

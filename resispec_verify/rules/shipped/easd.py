@@ -127,13 +127,3 @@ class EASD(Rule):
         xp = array_namespace(before.residual)
         struck = at(xp.astype(before.extra["struck"], before.residual.dtype), tokens)[..., None] > 0
         return xp.where(struck, 1.0, positive_part_condition(before.residual, before.draft)[..., None, :])
-
-    def options(self) -> dict[str, str]:
-        """All of them: none has a default."""
-        return {
-            "target_entropy": f"{self.target_entropy:g}",
-            "draft_entropy": f"{self.draft_entropy:g}",
-            "top_n": str(self.top_n),
-            "overlap": f"{self.overlap:g}",
-            "rejects": str(self.rejects),
-        }

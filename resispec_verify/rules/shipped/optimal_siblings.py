@@ -88,7 +88,3 @@ class OptimalSiblings(Rule):
         xp = array_namespace(before.draft)
         sums = (xp.sum(state.extra["left"], axis=-1, keepdims=True) for state in (before, after))
         return ratio_or_all(*sums)
-
-    def options(self) -> dict[str, str]:
-        """The values."""
-        return {"values": ",".join(f"{value:g}" for value in self.values or ())}

@@ -86,10 +86,6 @@ class ShapedRule(Rule):
             return ratio_or_all(at(before.draft, tokens)[..., None], after.extra["budget"])
         return ratio_or_all(array_namespace(kept).ones_like(kept), kept)
 
-    def options(self) -> dict[str, str]:
-        """The three options."""
-        return {"redistribution": self.redistribution, "budget": self.budget, "hole": self.hole}
-
     def _proxy(self, current: Array, draft: Array, tokens: Array) -> Proxy:
         return proxy(
             current, draft, tokens, redistribution=self.redistribution, budget=self.budget, hole=self.hole

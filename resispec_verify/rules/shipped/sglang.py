@@ -82,7 +82,3 @@ class SGLang(Rule):
         residual = normalize(xp.where(here > 0, 0.0, R), R)
         tried = tried + xp.sum(here * p, axis=-1, keepdims=True)
         return state.after(residual, target=xp.broadcast_to(p, residual.shape), tried=tried)
-
-    def options(self) -> dict[str, str]:
-        """The two thresholds."""
-        return {"threshold_single": f"{self.threshold_single:g}", "threshold_acc": f"{self.threshold_acc:g}"}
