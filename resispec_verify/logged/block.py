@@ -30,9 +30,10 @@ def weights(rows: RoundRows, path: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     """``w_0, ..., w_m`` along ``path (m,)``, as stored, lowest and highest: ``w_i = min(1, w p / q)``."""
     here = np.arange(rows.target.shape[-1]) == path[:, None]
     part = rows.at(slice(0, len(path)))
+    laws = ((part.p, part.q), part.moved(~here), part.moved(here))
     found = []
-    for up, rounding in ((None, 0.0), (~here, -2 * rows.rounding), (here, 2 * rows.rounding)):
-        p, q = (np.take_along_axis(law, path[:, None], axis=-1)[:, 0] for law in part.probabilities(up))
+    for pair, rounding in zip(laws, (0.0, -2 * rows.rounding, 2 * rows.rounding), strict=True):
+        p, q = (np.take_along_axis(law, path[:, None], axis=-1)[:, 0] for law in pair)
         ratio = np.divide(p, q, out=np.zeros_like(p), where=q > 0) * (1 + rounding)
         weight = [1.0]
         for value in ratio:
@@ -48,7 +49,7 @@ def passes(rows: RoundRows, path: np.ndarray) -> np.ndarray:
     ``h_i = S / (S + 1 - w_i)`` rises with ``S = sum (w_i p - q)_+`` and with w. S moves by no more than the
     total variations of p and q, and w.
     """
-    p, q = rows.probabilities()
+    p, q = rows.p, rows.q
     g = len(path)
     found = np.empty((3, g))
     w = weights(rows, path)

@@ -24,7 +24,7 @@ _PLAIN = Sampling()
 def bet_on_drafts(tests: dict[str, ChangingLaws], rows: RoundRows, tokens: np.ndarray) -> None:
     """Add ``tokens (m,)`` to the test; token i was drawn from draft row i of ``rows``."""
     test = tests.setdefault("draft", ChangingLaws(DRAFT))
-    p, q = rows.probabilities()
+    p, q = rows.p, rows.q
     box = rows.draft_box()
     plain = None if rows.sampling == _PLAIN else _PLAIN.probabilities(rows.draft, dtype=np.float64)
     for i, token in enumerate(tokens.tolist()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -61,25 +62,25 @@ class NextToken:
         self.kind: Literal["residual", "bonus"] = "bonus" if self.rejected is None else "residual"
         self.rows, self.here = rows, rows.at(slice(at, at + 1))
         self.path = tokens[: entry["accepted"]]
+        self.p, self.q = rows.p[at], None if self.rejected is None else rows.q[at]
         self.law = self._law(None)
-        p, q = rows.probabilities()
-        self.p, self.q = p[at], None if self.rejected is None else q[at]
         self.box = self._box()
-        self.others = self._others(p, q)
+        self.others = self._others(rows.p, rows.q)
 
     def _law(self, up: np.ndarray | None) -> np.ndarray:
         """The law ``(V,)``: of the rejected token's residual, or the target itself."""
+        p, q = (self.here.p, self.here.q) if up is None else self.here.moved(up)
         if self.rejected is None:
-            return self.here.probabilities(up)[0][0]
-        p, q = self.here.probabilities(up)
+            return p[0]
         if isinstance(self.rule, Block):
-            weight, _, high = self._weight()
+            weight, _, high = self._weight
             weight = weight if up is None else high
             return normalize(np.clip(weight * p[0] - q[0], 0.0, None), p[0])
         state = self.rule.start(p[0], q[0], 1)
         tokens = None if self.rule.depends_on == "nothing" else np.asarray([self.rejected])
         return np.asarray(self.rule.final(self.rule.reject(state, tokens))).reshape(-1)
 
+    @cached_property
     def _weight(self) -> tuple[float, float, float]:
         return tuple(float(w[-1]) for w in weights(self.rows, self.path))  # type: ignore[return-value]
 
@@ -90,7 +91,7 @@ class NextToken:
         p, q = target.normalised(), self.here.draft_box().normalised()
         low, high = 1.0, 1.0
         if isinstance(self.rule, Block):
-            _, low, high = self._weight()
+            _, low, high = self._weight
         elif not np.allclose(self.law, standard_residual(self.p, self.q), rtol=1e-9, atol=1e-13):
             return self._corners()
         return Box(

@@ -113,8 +113,8 @@ def acceptance(rule: Rule, rows: RoundRows, tokens: np.ndarray) -> np.ndarray:
     """
     here = np.arange(rows.target.shape[-1]) == tokens[:, None]
     found = []
-    for up in (None, ~here, here):
-        state = rule.start(*rows.probabilities(up), 1)
+    for p, q in ((rows.p, rows.q), rows.moved(~here), rows.moved(here)):
+        state = rule.start(p, q, 1)
         found.append(np.take_along_axis(rule.accept(state), tokens[:, None], axis=-1)[:, 0])
     value, low, high = found
     low, high = low * (1 - 2 * rows.rounding), np.minimum(high * (1 + 2 * rows.rounding), 1.0)
@@ -171,9 +171,9 @@ def replay(
         sampling = rounds.sampling(r, options or {})
         if sampling.temperature not in result.temperatures:
             result.temperatures.append(sampling.temperature)
-        _drafts(result, r, entry, sampling)
+        rows = _drafts(result, r, entry, sampling)
         decide = _block if isinstance(rule, Block) else _decisions
-        decide(result, r, entry, sampling, entry["u"] if uniforms else None)
+        decide(result, r, entry, sampling, rows, entry["u"] if uniforms else None)
         if entry["next_token"] is not None:
             result.checks.append(_next_token(result, r, entry, sampling, uniforms))
         advance(1)
@@ -188,18 +188,25 @@ def replay(
     return result
 
 
-def _drafts(result: Replay, r: int, entry: Mapping[str, Any], sampling: Sampling) -> None:
-    """Evidence on what the drafts were drawn from."""
+def _drafts(result: Replay, r: int, entry: Mapping[str, Any], sampling: Sampling) -> RoundRows | None:
+    """Evidence on what the drafts were drawn from; the rows that were read, if of the declared draft."""
     if not (count := _until_end(result.rounds, r)):
-        return
-    if entry.get("proposal_logits") is not None:
+        return None
+    other = entry.get("proposal_logits") is not None
+    if other:
         entry = {**entry, "draft_logits": entry["proposal_logits"]}
     rows = _read(result, r, entry, slice(0, count), sampling)
     bet_on_drafts(result.draws, rows, entry["draft_tokens"][:count])
+    return None if other else rows
 
 
 def _decisions(
-    result: Replay, r: int, entry: Mapping[str, Any], sampling: Sampling, coins: np.ndarray | None
+    result: Replay,
+    r: int,
+    entry: Mapping[str, Any],
+    sampling: Sampling,
+    known: RoundRows | None,
+    coins: np.ndarray | None,
 ) -> None:
     """Append the acceptances of a round, up to its first rejection, to checks and tallies."""
     assert isinstance(result.rule, Rule)
@@ -207,8 +214,8 @@ def _decisions(
     if not decided:
         return
     tokens = entry["draft_tokens"][:decided]
-    rows = _read(result, r, entry, slice(0, decided), sampling)
-    p, q = rows.probabilities()
+    rows = _first(result, r, entry, decided, sampling, known)
+    p, q = rows.p, rows.q
     values = acceptance(result.rule, rows, tokens)
     _tally(result, r, values)
     for i, x in enumerate(tokens.tolist()):
@@ -222,7 +229,12 @@ def _decisions(
 
 
 def _block(
-    result: Replay, r: int, entry: Mapping[str, Any], sampling: Sampling, coins: np.ndarray | None
+    result: Replay,
+    r: int,
+    entry: Mapping[str, Any],
+    sampling: Sampling,
+    known: RoundRows | None,
+    coins: np.ndarray | None,
 ) -> None:
     """The tests of a block's prefixes, from the longest down to the one that was accepted.
 
@@ -233,8 +245,8 @@ def _block(
     g = len(tokens)
     if not g:
         return
-    rows = _read(result, r, entry, slice(0, g), sampling)
-    p, q = rows.probabilities()
+    rows = _first(result, r, entry, g, sampling, known)
+    p, q = rows.p, rows.q
     values = passes(rows, tokens)
     _tally(result, r, goes_on(values))
     tested = np.arange(g - 1, max(accepted, 1) - 2, -1)
@@ -323,6 +335,20 @@ def _check(
 
 def _read(result: Replay, r: int, entry: Mapping[str, Any], rows: slice, sampling: Sampling) -> RoundRows:
     return read_rows(f"{result.rounds.path}: round {r}", entry, rows, sampling, result.rounds.kind)
+
+
+def _first(
+    result: Replay,
+    r: int,
+    entry: Mapping[str, Any],
+    count: int,
+    sampling: Sampling,
+    known: RoundRows | None,
+) -> RoundRows:
+    """The first rows of a round, read again only where ``known`` are too few."""
+    if known is not None and len(known.target) >= count:
+        return known.at(slice(0, count))
+    return _read(result, r, entry, slice(0, count), sampling)
 
 
 def _overlap(p: np.ndarray, q: np.ndarray, rows: RoundRows, i: int) -> tuple[float, float, float]:

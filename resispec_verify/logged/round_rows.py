@@ -50,29 +50,31 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True)
 class RoundRows:
-    """Logits ``(m, V)`` of target and draft in float64, and how far each may be from the engine's own."""
+    """Logits ``(m, V)`` of target and draft in float64, how far each may be from the engine's own, and the
+    laws ``p`` and ``q`` of the logits as stored.
+    """
 
     target: np.ndarray
     draft: np.ndarray
     target_slack: np.ndarray
     draft_slack: np.ndarray
     sampling: Sampling
+    p: np.ndarray
+    q: np.ndarray
 
-    def probabilities(self, up: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Target and draft as stored, or where the tokens ``up`` are as likely as can be in the target and as
+    def moved(self, up: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Laws of target and draft where the tokens ``up`` are as likely as can be in the target and as
         unlikely as can be in the draft, and all others the other way round.
         """
-        p, q = self.target, self.draft
-        if up is not None:
-            p = p + np.where(up, self.target_slack, -self.target_slack)
-            q = q - np.where(up, self.draft_slack, -self.draft_slack)
-        return tuple(self.sampling.probabilities(rows, dtype=np.float64) for rows in (p, q))  # type: ignore
+        p = self.target + np.where(up, self.target_slack, -self.target_slack)
+        q = self.draft - np.where(up, self.draft_slack, -self.draft_slack)
+        return _laws(p, q, self.sampling)
 
     def at(self, rows: slice) -> RoundRows:
         """Some of the rows; of the draft those that there are."""
         return RoundRows(
             self.target[rows], self.draft[rows], self.target_slack[rows], self.draft_slack[rows],
-            self.sampling,
+            self.sampling, self.p[rows], self.q[rows],
         )  # fmt: skip
 
     def target_box(self) -> Box:
@@ -124,7 +126,15 @@ def read_rows(
         distance = np.where(np.isfinite(values), highest - values, 0.0)
         arrays.append(slack + 2 * UNIT * distance)
     values, slack, draft_values, draft_slack = arrays
-    return RoundRows(values, draft_values, slack, draft_slack, sampling)
+    return RoundRows(
+        values, draft_values, slack, draft_slack, sampling, *_laws(values, draft_values, sampling)
+    )
+
+
+def _laws(target: np.ndarray, draft: np.ndarray, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
+    """Of logits that `read_rows` has checked, all at once: rows are many and short."""
+    laws = sampling.law_of(np.concatenate([target, draft]), dtype=np.float64)
+    return laws[: len(target)], laws[len(target) :]
 
 
 def _as_logits(name: str, stored: np.ndarray, kind: str, first: int) -> tuple[np.ndarray, np.ndarray]:

@@ -157,7 +157,7 @@ TEXT = {
     "check-json": "check samplers.py:right --draws 4096 --seconds 20 --input base --no-search --json -",
     "check-error": "check samplers.py:nothing",
     "check-error-laws": "check samplers.py:right --logits laws.npz",
-    "check-error-style": "check samplers.py:right --proposal iid",
+    "check-error-style": "check samplers.py:right --proposal iid --draws 20000",
     "record-error": "record --target nowhere.gguf --out o.pt",
     "prove": "prove",
     "prove-json": "prove --json -",

@@ -8,6 +8,7 @@ their size (machines sum in another order) and seconds do not count; JSON may ha
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import math
@@ -38,7 +39,8 @@ def outputs(arguments: list[str]) -> dict[str, str]:
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write(folder)
+        for file, data in _inputs().items():
+            (folder / file).write_bytes(data)
         before = {p.name for p in folder.iterdir()}
         home = Path.cwd()
         out, err = io.StringIO(), io.StringIO()
@@ -55,6 +57,14 @@ def outputs(arguments: list[str]) -> dict[str, str]:
             if path.name not in before and path.is_file():
                 found[path.name] = "(a picture)" if path.suffix == ".svg" else path.read_text("utf-8")
         return {part: _timeless(text.replace(name, "FOLDER"), arguments[:1]) for part, text in found.items()}
+
+
+@functools.cache
+def _inputs() -> dict[str, bytes]:
+    """All inputs by their names, made once a process; each command gets files of its own."""
+    with tempfile.TemporaryDirectory() as name:
+        write(Path(name))
+        return {path.name: path.read_bytes() for path in Path(name).iterdir()}
 
 
 def _timeless(text: str, command: list[str]) -> str:

@@ -77,7 +77,7 @@ def test_every_counted_place_is_a_fair_game(tmp_path, rule, style, where, most):
 @pytest.mark.parametrize("cut", [True, False])
 def test_right_engines_whose_texts_end_are_silent(rule, coins, cut):
     """Each fifth token ends the text; tests of single prefixes exceeded alpha 1e-6 in 1,000 rounds."""
-    for seed in range(4):
+    for seed in range(2):
         made = engine(np.random.default_rng([seed, 3]), 400, g=4, vocab=5, block=rule is BLOCK, coins=coins,
                       stop=END, cut=cut)  # fmt: skip
         row = summarize_replay(replay(made, rule), 0.05)

@@ -46,14 +46,19 @@ def test_drafts_equal_to_the_target_but_for_rounding_are_silent():
         assert row["statistics"]["verdict"] == "not-rejected"
 
 
+# A third more rounds than weak faults need with this seed; half of 300 do for all others.
+ROUNDS = {
+    "residual: temperature 0.8": 3600,
+    "bonus: temperature 0.8": 1600,
+    "bonus: temperature 1.25": 1600,
+    "bonus: top-k 6 not undone": 800,
+}
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_planted_faults_of_next_tokens_are_found(name):
     """In the kind of draw that is wrong, with all acceptances right, as the benchmark counts their draws."""
-    made = engine(
-        np.random.default_rng(1),
-        {"residual: temperature 0.8": 4000}.get(name, 2600 if "temperature" in name else 800),
-        FAULTS[name],
-    )
+    made = engine(np.random.default_rng(1), ROUNDS.get(name, 300), FAULTS[name])
     row = summary(made)
     kind = name.split(":")[0]
     tests = by_kind(row)
