@@ -62,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: Any = 0
         unwritten()  # of an earlier call
         try:
-            app = make_app([name for name in tokens[:1] if name in COMMANDS] or COMMANDS)
+            first = "".join(tokens[:1])
+            app = make_app([first] if first in COMMANDS else () if first == "--version" else COMMANDS)
             status = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
             sys.stdout.flush()
         except BaseException as raised:

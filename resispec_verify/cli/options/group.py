@@ -43,7 +43,9 @@ def words_of(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str
             continue
         for one in value if isinstance(value, list) else [value]:
             words.append(option_of(name))
-            words += [] if one is True else [str(one)]
+            if one is not True:
+                exact = not isinstance(one, float) or float(f"{one:g}") != one
+                words.append(str(one) if exact else f"{one:g}")
     return words
 
 
