@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from resispec_verify.api.report import Report, shown
+from resispec_verify.api.report import Report
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import shown as in_words
+from resispec_verify.report.answers import print_check
 from resispec_verify.rules.given import given_rule
 from resispec_verify.sampler_check.check import CheckResult, CheckSettings, check_sampler
-from resispec_verify.sampler_check.lines import lines
 from resispec_verify.sampler_check.pairs import given_inputs
 from resispec_verify.sampler_check.settings import check_report
 
@@ -27,11 +27,6 @@ class CheckReport(Report):
     result: CheckResult
 
     @property
-    def title(self) -> str:  # type: ignore[override]
-        """Sampler and verdict."""
-        return f"{self.sampler}: {self.verdict} ({self.result.draws} draws)"
-
-    @property
     def verdict(self) -> str:
         """``"rejected"``, ``"not-rejected"`` or ``"error"``."""
         return self.result.verdict
@@ -45,19 +40,8 @@ class CheckReport(Report):
         """The JSON of ``check``."""
         return check_report(self.sampler, self.style, self.result)
 
-    def _records(self) -> list[dict[str, str]]:
-        return [
-            {
-                "input": one["input"],
-                "rows a call": "varying" if one["rows"] is None else str(one["rows"]),
-                "draws": str(one["draws"]),
-                "detectable TV": shown(one.get("detectable_tv")),
-            }
-            for one in self.result.inputs
-        ]
-
-    def _remarks(self) -> list[str]:
-        return lines(self.result)
+    def _print(self, console: Any) -> None:
+        print_check(self.sampler, self.result, console)
 
 
 def check(

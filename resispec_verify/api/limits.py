@@ -13,10 +13,11 @@ from resispec_verify.arrays import ArrayLike
 from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import FlatDump
 from resispec_verify.inputs import MOST_CANDIDATES, whole
+from resispec_verify.report.answers import print_limits
 from resispec_verify.rules import Rule
 from resispec_verify.tables.limits import add_limits, limits_report, summarize_limits
 from resispec_verify.tables.reading import Clock
-from resispec_verify.tables.row import Row, label
+from resispec_verify.tables.row import Row
 
 __all__ = ["LimitsReport", "limits"]
 
@@ -26,8 +27,6 @@ class LimitsReport(Report):
     """Acceptance and limits, by rule."""
 
     rows: Sequence[Row]
-
-    title = "acceptance (P(a candidate is emitted)) beside the limits of exact rules, means over positions"
 
     @property
     def limit(self) -> float | None:
@@ -43,32 +42,8 @@ class LimitsReport(Report):
         """The JSON of ``limits``."""
         return limits_report(self.rows)
 
-    def _records(self) -> list[dict[str, str]]:
-        found = []
-        for row in self.rows:
-            r = summarize_limits(row)
-            found.append(
-                {
-                    "rule": label(row.rule),
-                    "T": f"{row.temperature:g}",
-                    "n": str(row.candidates),
-                    "positions": str(r["positions"]),
-                    "acceptance": " .. ".join(f"{v:.4f}" for v in sorted(set(r["acceptance_mean_bounds"]))),
-                    "sequential limit": _shown(r["sequential_limit_mean"]),
-                    "limit": _shown(r["limit_mean"]),
-                    "above": str(r["above_limit"]),
-                }
-            )
-        return found
-
-    def _remarks(self) -> list[str]:
-        results = self.to_dict()["results"]
-        return [
-            f"{r['rule']} cannot be exact: it accepts more than any exact rule can at position "
-            f"{r['witness_position']}."
-            for r in results
-            if r["cannot_be_exact"]
-        ]
+    def _print(self, console: Any) -> None:
+        print_limits(self.to_dict()["results"], console)
 
 
 def limits(
@@ -103,7 +78,3 @@ def limits(
     for batch in asked.pairs(Clock()):
         add_limits(rows, rules, batch, candidates)
     return LimitsReport(list(rows.values()))
-
-
-def _shown(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.4f}"

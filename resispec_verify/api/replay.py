@@ -12,10 +12,13 @@ from resispec_verify.distributions import Sampling
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import shown
 from resispec_verify.logged.replay import replay as replay_rounds
+from resispec_verify.logged.replay import replayable
 from resispec_verify.logged.replay_summary import ALPHA, summarize_replay
 from resispec_verify.logged.rounds_input import read_rounds
-from resispec_verify.rules import Block, Rule, make_path_rule
+from resispec_verify.report.answers import print_replay
+from resispec_verify.rules import Block, Rule
 from resispec_verify.rules.given import given_rule
+from resispec_verify.rules.spec import parse_any_rule
 from resispec_verify.schema import envelope
 
 __all__ = ["ReplayReport", "replay"]
@@ -26,12 +29,6 @@ class ReplayReport(Report):
     """What logged rounds show of a rule."""
 
     result: dict[str, Any]
-
-    @property
-    def title(self) -> str:  # type: ignore[override]
-        """File, rule and verdict."""
-        r = self.result
-        return f"{r['path']}: {r['rounds']} rounds, rule {r['rule']}: {self.verdict}"
 
     @property
     def verdict(self) -> str:
@@ -49,18 +46,8 @@ class ReplayReport(Report):
         """The JSON of ``replay``."""
         return envelope("replay", [self.result])
 
-    def _records(self) -> list[dict[str, str]]:
-        r = self.result
-        tests = [test for test in (r["draft_token_test"], *r["next_token_tests"]) if test]
-        rows = [
-            ("decisions", r["decisions"], f"{r['agree']} agree"),
-            ("next tokens", r["next_tokens"], f"{r['next_tokens_possible']} possible"),
-            *((f"{test['kind']} draws", test["draws"], test["verdict"]) for test in tests),
-        ]
-        return [{"test": name, "count": str(count), "found": found} for name, count, found in rows]
-
-    def _remarks(self) -> list[str]:
-        return list(self.result["notes"])
+    def _print(self, console: Any) -> None:
+        print_replay(self.result, console)
 
 
 def replay(
@@ -105,24 +92,9 @@ def replay(
         raise InputError(f"alpha must be in (0, 1), got {alpha:g}")
     if sampling is not None and not isinstance(sampling, Sampling):
         raise InputError(f"sampling must be a Sampling, such as Sampling(0.7); got {shown(sampling)}")
-    followed = replayable(rule)
+    named = parse_any_rule(rule) if isinstance(rule, str) else rule
+    checked = named if isinstance(named, Block) else given_rule(named)
+    followed = replayable(checked, f"rule {checked.name!r}")
     options = {} if sampling is None else vars(sampling)
     rounds = read_rounds(path, kind=input, stops=eos, options=options)
     return ReplayReport(summarize_replay(replay_rounds(rounds, followed, options, uniforms=uniforms), alpha))
-
-
-def replayable(rule: str | Rule | Block) -> Rule | Block:
-    """The rule, if rounds can be replayed with it; raises `InputError`."""
-    if isinstance(rule, Block):
-        return rule
-    if rule == Block.name:
-        found = make_path_rule("block")
-        assert isinstance(found, Block)
-        return found
-    found = given_rule(rule)
-    if found.depends_on == "tuple" or found.least_candidates > 1:
-        raise InputError(
-            f"rule {found.name!r} decides about several candidates of one position at once; replay needs a "
-            "rule that verifies one draft token a position, such as speculative, or block"
-        )
-    return found

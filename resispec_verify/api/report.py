@@ -1,75 +1,45 @@
-"""What an answer looks like: a table in a terminal and in a notebook, a dictionary for everything else."""
+"""What an answer looks like: as its command prints it, here and in a notebook; else a dictionary."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rich.table import Table
+__all__ = ["Report"]
 
-__all__ = ["Report", "shown"]
-
-_WIDTH = 200  # a table takes what it needs; nothing is cut off
+_WIDTH = 160  # as a command has it that prints into a file
 
 
 class Report:
-    """An answer. ``print`` it, look at it in a notebook, or take `to_dict`.
-
-    Attributes
-    ----------
-    title : str
-        What was asked, in one line.
-    """
-
-    title: str = ""
+    """An answer. ``print`` it, look at it in a notebook, or take `to_dict`."""
 
     def to_dict(self) -> dict[str, Any]:
         """What the command of the same name writes with ``--json``."""
         raise NotImplementedError
 
-    def _records(self) -> list[dict[str, str]]:
-        """The lines of the table, each by column; all with the same columns."""
+    def _print(self, console: Any) -> None:
+        """What that command prints, onto a rich console."""
         raise NotImplementedError
 
-    def _remarks(self) -> Sequence[str]:
-        """What a reader must not miss, in words."""
-        return ()
-
-    def _table(self) -> Table:
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
-
-        records = self._records()
-        table = Table(title=self.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        for column in records[0] if records else ():
-            table.add_column(column, justify="left" if column in ("rule", "input", "test") else "right")
-        for record in records:
-            table.add_row(*(Text(value) for value in record.values()))
-        if remarks := self._remarks():
-            table.caption, table.caption_justify = Text("\n".join(remarks)), "left"
-        return table
-
-    def __repr__(self) -> str:
+    def _printed(self) -> Any:
         from rich.console import Console
 
-        out = io.StringIO()
-        Console(file=out, width=_WIDTH, color_system=None).print(self._table())
-        return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).strip("\n")
+        console = Console(
+            file=io.StringIO(), record=True, width=_WIDTH, force_jupyter=False, highlight=False, emoji=False
+        )
+        self._print(console)
+        return console
+
+    def __repr__(self) -> str:
+        lines = self._printed().export_text().splitlines()
+        return "\n".join(line.rstrip() for line in lines).strip("\n")
 
     def _repr_mimebundle_(
         self, include: Sequence[str], exclude: Sequence[str], **options: Any
     ) -> Mapping[str, str]:
-        """For notebooks: rich's own rendering of the table."""
-        return self._table()._repr_mimebundle_(include, exclude, **options)
+        """For notebooks: the same, in colour."""
+        from rich.jupyter import JUPYTER_HTML_FORMAT
 
-
-def shown(value: float | str | None) -> str:
-    """A number in a table."""
-    if value is None:
-        return "unknown"
-    if isinstance(value, str):
-        return value
-    return "0" if value == 0 else f"{value:.2e}" if abs(value) < 1e-3 else f"{value:.4f}"
+        html = self._printed().export_html(inline_styles=True, code_format=JUPYTER_HTML_FORMAT)
+        return {"text/plain": repr(self), "text/html": html}

@@ -12,7 +12,7 @@ from array_api_compat import array_namespace
 
 from resispec_verify import inputs
 from resispec_verify.arrays import Array
-from resispec_verify.backends import get_backend, to_numpy
+from resispec_verify.backends import to_numpy
 from resispec_verify.distributions import Pair, Sampling, pair_from_logits
 from resispec_verify.dumps import FlatDump, open_dump
 from resispec_verify.errors import InputError
@@ -126,7 +126,7 @@ class Asked:
             yield from self.array_pairs()
             return
         for dump in dumps:
-            yield from pairs_of(dump, self.reading(), backend=get_backend("numpy"), clock=clock)
+            yield from pairs_of(dump, self.reading())
 
     def array_pairs(self) -> Iterator[PairBatch]:
         """The pairs of arrays, batch by batch and sampling by sampling; arrays stay where they live.

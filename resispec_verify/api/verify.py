@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from resispec_verify.api.report import Report, shown
+from resispec_verify.api.report import Report
 from resispec_verify.api.sources import Asked, PathLike
 from resispec_verify.arrays import ArrayLike
 from resispec_verify.backends import get_backend
@@ -15,6 +15,7 @@ from resispec_verify.dumps import FlatDump
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.expansion import Budget
 from resispec_verify.inputs import MOST_CANDIDATES, whole
+from resispec_verify.report.verdicts import print_verdicts
 from resispec_verify.rules import Rule
 from resispec_verify.rules.given import given_rule
 from resispec_verify.runs.facts import facts_of, facts_of_arrays
@@ -38,10 +39,8 @@ class VerifyReport(Report):
     """
 
     rows: Sequence[Row]
-    facts: dict[str, Any] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    title = "what each rule emits (means over positions; KL(marginal || target) in nats)"
+    facts: dict[str, Any]
+    seconds: dict[str, float]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -108,36 +107,8 @@ class VerifyReport(Report):
         low, high = (float(value) for value in self._one()[name])
         return low, high
 
-    def _records(self) -> list[dict[str, str]]:
-        found = []
-        for row in self.rows:
-            r = summarize(row)
-            (tv, kl) = ([shown(v) for v in r[name]] for name in ("tv_mean_bounds", "kl_mean_bounds"))
-            found.append(
-                {
-                    "rule": label(row.rule),
-                    "T": f"{row.temperature:g}",
-                    "n": str(row.candidates),
-                    "positions": str(r["positions"]),
-                    "TV": f"{tv[0]} .. {tv[1]}",
-                    "KL": f"{kl[0]} .. {kl[1]}",
-                    "acceptance": f"{sum(r['acceptance']):.4f}",
-                    "limit": "unknown" if r["limit_mean"] is None else f"{r['limit_mean']:.4f}",
-                    "verdict": r["verdict"],
-                }
-            )
-        return found
-
-    def _remarks(self) -> list[str]:
-        lines = []
-        for row in self.rows:
-            if above := row.above_limit():
-                first = row.position[above[0]]
-                lines.append(
-                    f"{label(row.rule)} accepts more than any exact rule can at {len(above)} of "
-                    f"{len(row.position)} positions (first: {first}): that alone proves it inexact."
-                )
-        return lines
+    def _print(self, console: Any) -> None:
+        print_verdicts(self.rows, console, self.facts)
 
 
 # More than eight parameters: each is one question that a user asks, and most have an answer by default.

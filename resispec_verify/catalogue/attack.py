@@ -29,7 +29,7 @@ from resispec_verify.oracle import (
     marginal,
 )
 
-__all__ = ["Found", "Search", "attack", "counts_of", "limit_of", "shrink"]
+__all__ = ["Search", "Witness", "attack", "counts_of", "limit_of", "shrink"]
 
 # Laws are searched in multiples of 1 / GRID: fine enough for faults near certainty, cheap in fractions.
 GRID = 100_000
@@ -47,7 +47,7 @@ STEPS = (
 
 
 @dataclass(frozen=True)
-class Found:
+class Witness:
     """A pair and what a goal is worth there.
 
     Attributes
@@ -76,11 +76,11 @@ class Search:
     trials : int
         Pairs evaluated, those of shrinking included.
     seconds : float
-    best : Found or None
+    best : Witness or None
         Largest total variation found, if any.
     witness : dict or None
         The small witness: as in the table of ``rules``, with "tv".
-    shortfall : Found or None
+    shortfall : Witness or None
         For a rule without a witness: the largest distance to the acceptance limit found.
     shortfall_witness : dict or None
         The small one: target, draft, candidates, acceptance, limit, as strings.
@@ -93,9 +93,9 @@ class Search:
     vocab: int
     trials: int = 0
     seconds: float = 0.0
-    best: Found | None = None
+    best: Witness | None = None
     witness: dict[str, Any] | None = None
-    shortfall: Found | None = None
+    shortfall: Witness | None = None
     shortfall_witness: dict[str, Any] | None = None
     compared: int = 0
 
@@ -112,7 +112,7 @@ class _Goal:
     until: float
     most_trials: float
     trials: int = 0
-    best: Found | None = None
+    best: Witness | None = None
 
     def __call__(self, case: Case) -> float:
         if self.trials >= self.most_trials or time.perf_counter() >= self.until:
@@ -120,7 +120,7 @@ class _Goal:
         self.trials += 1
         value = self.value(case)
         if self.best is None or value > self.best.value:
-            self.best = Found(value, case)
+            self.best = Witness(value, case)
         return float(value)
 
 
@@ -183,7 +183,7 @@ class _Hunt:
     vocab: int
     rng: np.random.Generator
 
-    def maximise(self, goal: _Goal) -> Found | None:
+    def maximise(self, goal: _Goal) -> Witness | None:
         """The best case met, or None where nothing was above 0."""
         rounds = 0
         with contextlib.suppress(_Spent):
@@ -206,7 +206,7 @@ class _Hunt:
             )
 
 
-def shrink(value: Callable[[Case], Fraction], found: Found) -> tuple[Found, int]:
+def shrink(value: Callable[[Case], Fraction], found: Witness) -> tuple[Witness, int]:
     """The smallest common denominator that keeps nine tenths of the value, or less if that needs above 30.
 
     Tokens that neither law has are dropped. Each denominator is tried by nearest fractions, and with no
@@ -216,12 +216,12 @@ def shrink(value: Callable[[Case], Fraction], found: Found) -> tuple[Found, int]
     ----------
     value : callable (Case) -> Fraction
         What was maximised.
-    found : Found
+    found : Witness
         The best input.
 
     Returns
     -------
-    Found, int
+    Witness, int
         The small witness with its exact value, and the number of evaluations.
     """
     case, trials = found.case, 0
@@ -236,7 +236,7 @@ def shrink(value: Callable[[Case], Fraction], found: Found) -> tuple[Found, int]
                 small = replace(case, target=target, draft=draft)
                 trials += 1
                 if (worth := value(small)) >= kept * found.value:
-                    return Found(worth, small), trials
+                    return Witness(worth, small), trials
     return found, trials
 
 

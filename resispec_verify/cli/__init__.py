@@ -1,7 +1,5 @@
 """The command line: one command a file. Only this package prints."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import sys
@@ -9,8 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from resispec_verify.errors import InputError
-
-__all__ = ["COMMANDS", "main", "make_app"]
 
 PROGRAM = "resispec-verify"
 #: A command is the function of its name in the module of its name.
@@ -20,8 +16,8 @@ COMMANDS = (
 )  # fmt: skip
 
 
-def make_app() -> Any:
-    """The program, with its commands."""
+def make_app(names: Sequence[str] = COMMANDS) -> Any:
+    """The program, with its commands, or those of these names; a command brings what it computes with."""
     import cyclopts
 
     from resispec_verify import __version__
@@ -34,7 +30,7 @@ def make_app() -> Any:
         help_format="plaintext",
         suppress_keyboard_interrupt=False,
     )
-    for name in COMMANDS:
+    for name in names:
         app.command(getattr(importlib.import_module(f"resispec_verify.cli.{name}"), name))
     return app
 
@@ -66,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: Any = 0
         unwritten()  # of an earlier call
         try:
-            status = make_app()(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+            app = make_app([name for name in tokens[:1] if name in COMMANDS] or COMMANDS)
+            status = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
             sys.stdout.flush()
         except BaseException as raised:
             error = raised

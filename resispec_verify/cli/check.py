@@ -1,32 +1,27 @@
 """`resispec-verify check`: somebody's sampler against the target, statistically."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from resispec_verify.cli.options import (
-    DumpOptions,
-    HandOptions,
-    JsonOption,
-    Options,
-    TemperatureOption,
-    values_of,
-)
-from resispec_verify.cli.output import files_read, json_report, open_dump, print_lines, printable
+import numpy as np
+
+from resispec_verify.cli import check_apart
+from resispec_verify.cli.options.group import PROGRAM, Options, defaults_of, values_of, words_of
+from resispec_verify.cli.options.outputs import JsonOption
+from resispec_verify.cli.options.readings import TemperatureOption
+from resispec_verify.cli.options.sources import DumpOptions, HandOptions
+from resispec_verify.cli.output import files_read, open_dump
 from resispec_verify.cli.parameters import Count, Flag, Names, Number, Text
+from resispec_verify.dumps import FlatDump
 from resispec_verify.errors import InputError
+from resispec_verify.report.answers import print_check
+from resispec_verify.report.table import print_lines, printable
+from resispec_verify.sampler_check.battery import Input, battery
+from resispec_verify.sampler_check.check import named_inputs
+from resispec_verify.sampler_check.settings import DRAWS, CheckSettings, check_report
+from resispec_verify.tables.reading import Reading, pairs_of, resolved
 
-if TYPE_CHECKING:
-    from resispec_verify.dumps import FlatDump
-    from resispec_verify.sampler_check.battery import Input
-    from resispec_verify.sampler_check.check import CheckResult
-    from resispec_verify.tables.reading import Reading
-
-__all__ = ["check"]
-
-PROGRAM = "resispec-verify"
 # Of a dump, unless --positions says which.
 FIRST_POSITIONS = 4
 # Options on which draws depend, besides the seed; and those that only say where pairs come from.
@@ -35,7 +30,6 @@ AGAIN = (
     "no_boundary", "style", "candidates", "proposal", "alpha",
 )  # fmt: skip
 OF_INPUTS = ("ragged", "input", "logits", "positions", "temperature", "draws", "no_search")
-COLOURS = {"rejected": "bold red", "error": "bold red", "not-rejected": "yellow"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,26 +64,21 @@ class PairOptions(TemperatureOption, DumpOptions, HandOptions):
 
     Attributes
     ----------
-    input
-        A pair of the fixed battery by name; repeat for several. Default: all.
     target
         Target probabilities by hand, "0.5,0.3,0.2", instead of the battery.
     logits
         Also the positions of these dumps.
-    positions
-        Range A:B of positions of a dump, 0-based, B excluded. Default: the first four.
     temperature
         For --logits: sampling temperature.
     """
 
     input: Names | None = None
+    """A pair of the fixed battery by name; repeat for several. Default: all."""
     positions: Text | None = None
+    """Range A:B of positions of a dump, 0-based, B excluded. Default: the first four."""
 
     def inputs(self, style: str) -> list[Input] | None:
         """Pairs by name, by hand, and of dumps; None for the whole battery."""
-        from resispec_verify.sampler_check.battery import Input, battery
-        from resispec_verify.sampler_check.check import named_inputs
-
         if (self.target is None) != (self.draft is None):
             raise InputError("--target and --draft go together")
         if style == "block" and (self.input or self.by_hand or self.logits):
@@ -114,36 +103,24 @@ class PairOptions(TemperatureOption, DumpOptions, HandOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class EffortOptions(Options):
-    """How sure, and for how long.
-
-    Attributes
-    ----------
-    alpha
-        Probability that a lossless sampler is rejected, in the whole run.
-    power
-        With which the TV that is stated would have been found.
-    draws
-        Draws a pair at most (1048576; less for wide ones).
-    seconds
-        Stop after this long.
-    call_seconds
-        A call that takes longer is an error.
-    no_search
-        Do not search for the worst pair for this sampler.
-    no_boundary
-        Do not try uniforms of 0 and 1 - 2**-53.
-    seed
-        Of all draws.
-    """
+    """How sure, and for how long."""
 
     alpha: Number = 1e-9
+    """Probability that a lossless sampler is rejected, in the whole run."""
     power: Number = 0.99
+    """With which the TV that is stated would have been found."""
     draws: Count | None = None
+    """Draws a pair at most (1048576; less for wide ones)."""
     seconds: Number = 600.0
+    """Stop after this long."""
     call_seconds: Number = 60.0
+    """A call that takes longer is an error."""
     no_search: Flag = False
+    """Do not search for the worst pair for this sampler."""
     no_boundary: Flag = False
+    """Do not try uniforms of 0 and 1 - 2**-53."""
     seed: Count = 0
+    """Of all draws."""
 
 
 def check(
@@ -164,9 +141,6 @@ def check(
     sampler
         module:callable, path/to/file.py:callable, or "cmd:PROGRAM ARGUMENTS". Its code is executed.
     """
-    from resispec_verify.cli.check_apart import SamplerJob, run_apart
-    from resispec_verify.sampler_check.settings import DRAWS, CheckSettings
-
     output.check(files_read(pairs.paths))
     settings = CheckSettings(
         style=call.style, candidates=call.candidates, proposal=call.proposal, ragged=call.ragged,
@@ -174,33 +148,29 @@ def check(
         seconds=effort.seconds, call_seconds=effort.call_seconds, search=not effort.no_search,
         boundary=not effort.no_boundary, seed=effort.seed,
     )  # fmt: skip
-    result = run_apart(SamplerJob(sampler, settings, call.rule, pairs.inputs(call.style)))
-    record = {"sampler": sampler, "style": call.style, **result.result()}
-    console = output.write(json_report("check", [record]))
-    _print(sampler, result, _again(sampler, result.witness or {}, call, pairs, effort), console)
+    result = check_apart.run_apart(
+        check_apart.SamplerJob(sampler, settings, call.rule, pairs.inputs(call.style))
+    )
+    console = output.write(check_report(sampler, call.style, result))
+    print_check(sampler, result, console)
+    if result.verdict == "rejected":
+        again = _again(sampler, result.witness or {}, call, pairs, effort)
+        print_lines(console, [printable(again, None)])
     return 0 if result.verdict == "not-rejected" else 1
 
 
 def _of_dump(dump: FlatDump, reading: Reading) -> list[Input]:
     """The pairs of a dump, each with fewer draws the wider it is."""
-    import numpy as np
-
-    from resispec_verify.backends import get_backend
-    from resispec_verify.sampler_check.battery import Input
-    from resispec_verify.tables.reading import Clock, pairs_of
-
     share = min(1.0, 64 / dump.vocab)
     return [
         Input(f"{dump.path}, position {int(position)}", np.asarray(p), np.asarray(q), share)
-        for members in pairs_of(dump, reading, backend=get_backend("numpy"), clock=Clock())
+        for members in pairs_of(dump, reading)
         for position, p, q in zip(members.positions, members.pair.target, members.pair.draft, strict=True)
     ]
 
 
 def _of_logits(dump: FlatDump, reading: Reading) -> Reading:
     """The reading of logits. The refusal of other rows names an option that is another one here."""
-    from resispec_verify.tables.reading import resolved
-
     try:
         return resolved(dump, reading)
     except InputError as error:
@@ -211,29 +181,11 @@ def _of_logits(dump: FlatDump, reading: Reading) -> Reading:
         ) from None
 
 
-def _print(sampler: str, result: CheckResult, again: str, console: Any) -> None:
-    from resispec_verify.sampler_check.lines import lines
-
-    console.print(f"{printable(sampler)}: ", end="", markup=False)
-    console.print(result.verdict.replace("-", " "), style=COLOURS[result.verdict], end="")
-    console.print(f" ({result.draws} draws, {result.seconds:.1f} s, stopped: {result.stopped})", markup=False)
-    shown = [*lines(result), *([again] if result.verdict == "rejected" else [])]
-    print_lines(console, [printable(line, None) for line in shown])
-
-
 def _again(sampler: str, witness: dict[str, Any], *groups: Options) -> str:
     """A command that leads to the same draws: on the pair that was rejected alone, where it is small."""
     values, names = values_of(*groups), AGAIN
     if "target" in witness:
         values |= {law: ",".join(map(repr, witness[law])) for law in ("target", "draft")}
         names = tuple(name for name in AGAIN if name not in OF_INPUTS)
-    defaults = values_of(*(type(group)() for group in groups))
-    words = [PROGRAM, "check", sampler]
-    for name in names:
-        value, option = values[name], f"--{name.replace('_', '-')}"
-        if value is True:
-            words.append(option)
-        elif value != defaults[name]:
-            several = value if isinstance(value, list) else [value]
-            words += [word for one in several for word in (option, str(one))]
-    return f"Again: {shlex.join([*words, '--seed', str(values['seed'])])}"
+    words = words_of({name: values[name] for name in names}, defaults_of(*groups))
+    return f"Again: {shlex.join([PROGRAM, 'check', sampler, *words, '--seed', str(values['seed'])])}"

@@ -6,8 +6,6 @@ one of `multiprocessing`, which would run the parent's main script again: `main`
 without a guard, from a notebook, or from a script on standard input.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle
@@ -22,8 +20,6 @@ from typing import Any
 
 from resispec_verify.errors import InputError
 from resispec_verify.sampler_check.settings import CheckResult, CheckSettings
-
-__all__ = ["INSIDE", "SamplerJob", "StartedInside", "run_apart"]
 
 #: Set in the environment of the child: a check that a sampler's own module starts would never end.
 INSIDE = "RESISPEC_VERIFY_CHECK"

@@ -4,8 +4,6 @@ The job comes in through standard input and answers leave through standard outpu
 the sampler is loaded: what that prints goes to standard error, and it finds nothing to read.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os
@@ -15,9 +13,10 @@ import threading
 import time
 from typing import Any
 
+from resispec_verify.cli.user_rules import choose_rules
+from resispec_verify.cli.user_samplers import load_sampler
 from resispec_verify.errors import InputError
-
-__all__ = ["run"]
+from resispec_verify.sampler_check.check import check_sampler
 
 # Seconds between signs of life.
 _BEAT = 0.5
@@ -59,13 +58,8 @@ def run() -> None:
 
 
 def _checked(job: Any, send: Any) -> Any:
-    from resispec_verify.cli.user_samplers import load_sampler
-    from resispec_verify.sampler_check.check import check_sampler
-
     settings = job.settings
     if job.rule is not None:
-        from resispec_verify.cli.user_rules import choose_rules
-
         settings = dataclasses.replace(settings, rule=choose_rules([job.rule], settings.candidates)[0])
     sampler = load_sampler(job.sampler, settings.style)
     send("loaded")

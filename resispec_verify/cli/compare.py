@@ -1,27 +1,19 @@
 """`resispec-verify compare`: two target dumps of the same prefixes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from resispec_verify.cli.options import (
-    InputOption,
-    Options,
-    OutputOptions,
-    RangeOptions,
-    ShardsOption,
-    TemperatureOption,
-    check_max_tv,
-    make_reading,
-)
-from resispec_verify.cli.output import files_read, print_lines, progress, say_notes
+from resispec_verify.cli.options.group import Options, check_range, check_share
+from resispec_verify.cli.options.outputs import OutputOptions
+from resispec_verify.cli.options.readings import InputOption, RangeOptions, TemperatureOption, make_reading
+from resispec_verify.cli.options.sources import ShardsOption
+from resispec_verify.cli.output import files_read, progress, say_notes
 from resispec_verify.cli.parameters import Count, Flag, Number
-from resispec_verify.cli.table import number
 from resispec_verify.errors import InputError
-
-__all__ = ["compare"]
+from resispec_verify.logged.compare import compare_dumps
+from resispec_verify.logged.compare_summary import compare_report, comparison_records
+from resispec_verify.report.table import number, print_lines
 
 # Rows of the table: its columns are KL(A || B), KL(B || A), TV and p_B - p_A.
 ROWS = ("mean", "max", "99.9", "99", "95", "90", "median", "10", "5", "1", "0.1", "min")
@@ -42,18 +34,12 @@ class ComparedOptions(ShardsOption, InputOption, RangeOptions, TemperatureOption
 
 @dataclass(frozen=True, kw_only=True)
 class LikenessOptions(Options):
-    """What the exit status is to say.
-
-    Attributes
-    ----------
-    max_tv
-        Exit with 1 if the total variation of any position exceeds this.
-    require_same_top
-        Exit with 1 if the best token flips anywhere, near-ties not counted.
-    """
+    """What the exit status is to say."""
 
     max_tv: Number | None = None
+    """Exit with 1 if the total variation of any position exceeds this."""
     require_same_top: Flag = False
+    """Exit with 1 if the best token flips anywhere, near-ties not counted."""
 
     def met(self, row: dict[str, Any]) -> bool:
         """Whether a result meets them."""
@@ -82,13 +68,9 @@ def compare(
     tail
         How many of the worst positions to list.
     """
-    from resispec_verify.logged.compare import compare_dumps
-    from resispec_verify.logged.compare_summary import compare_report, comparison_records
-
     output.check(files_read([a, b]))
-    check_max_tv(demands.max_tv)
-    if tail < 0:
-        raise InputError(f"--tail must not be negative, got {tail}")
+    check_share(max_tv=demands.max_tv)
+    check_range(0, tail=tail)
     t = rows.temperature
     if t == 0:
         raise InputError("--temperature must be above 0; flips of the best token do not depend on it")

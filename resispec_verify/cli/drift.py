@@ -1,28 +1,22 @@
 """`resispec-verify drift`: how acceptance and residual change from candidate to candidate."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from resispec_verify.backends import get_backend
 from resispec_verify.cli.drift_table import print_drift
-from resispec_verify.cli.options import (
-    PlotOptions,
-    ProposedReadingOptions,
-    RuleOptions,
-    SourceOptions,
-    VisitOptions,
-)
+from resispec_verify.cli.options.group import check_range
+from resispec_verify.cli.options.outputs import PlotOptions
+from resispec_verify.cli.options.readings import ProposedReadingOptions
+from resispec_verify.cli.options.sources import SourceOptions
+from resispec_verify.cli.options.work import RuleOptions, VisitOptions
 from resispec_verify.cli.output import files_read
 from resispec_verify.cli.over_dumps import finish, over_pairs
 from resispec_verify.cli.parameters import Count, DumpFile
-from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.tables.drift_summary import DriftRow
-    from resispec_verify.tables.reading import PairBatch
-
-__all__ = ["drift"]
+from resispec_verify.tables.drift import MOST_CANDIDATES, add_drift, check_sequential
+from resispec_verify.tables.drift_summary import DriftRow, drift_records, drift_report
+from resispec_verify.tables.marginals import Evaluation
+from resispec_verify.tables.reading import PairBatch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,16 +44,10 @@ def drift(
     output.csv
         Write one line a rule and candidate here.
     """
-    from resispec_verify.backends import get_backend
-    from resispec_verify.tables.drift import MOST_CANDIDATES, add_drift, check_sequential
-    from resispec_verify.tables.drift_summary import drift_records, drift_report
-    from resispec_verify.tables.marginals import Evaluation
-
     source = source.joined(files)
     output.check(files_read(source.paths))
     how, chosen = reading.reading(), rules.chosen(MOST_CANDIDATES)
-    if blind_top_k < 1:
-        raise InputError(f"--blind-top-k must be at least 1, got {blind_top_k}")
+    check_range(1, blind_top_k=blind_top_k)
     budget = visits.budget()
     check_sequential(chosen)
     source.check("measure", reading)

@@ -1,16 +1,10 @@
 """The tables of `resispec-verify drift`."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-from resispec_verify.cli.output import print_lines, printable
-from resispec_verify.cli.table import number, print_records
-
-if TYPE_CHECKING:
-    from resispec_verify.tables.drift_summary import DriftRow
-
-__all__ = ["print_drift"]
+from resispec_verify.report.table import number, print_lines, print_records, printable
+from resispec_verify.tables.drift_summary import DriftRow, mostly_seen
+from resispec_verify.tables.row import label
 
 
 def print_drift(rows: list[DriftRow], console: Any) -> None:
@@ -43,16 +37,12 @@ def print_drift(rows: list[DriftRow], console: Any) -> None:
 
 def _named(row: DriftRow, rows: list[DriftRow]) -> dict[str, str]:
     """What row it is."""
-    from resispec_verify.tables.row import label
-
     several = len({other.dataset for other in rows}) > 1
     own = {"dataset": printable(row.dataset or "")} if several else {}
     return {**own, "rule": label(row.rule), "T": f"{row.temperature:g}"}
 
 
 def _by_candidate(row: DriftRow, own: dict[str, str]) -> list[dict[str, str]]:
-    from resispec_verify.tables.drift_summary import mostly_seen
-
     def measure(result: dict[str, Any], name: str) -> str:
         return number(result[name] if mostly_seen(result, name) else None)
 
@@ -89,8 +79,6 @@ def _by_doubling(row: DriftRow, own: dict[str, str]) -> list[dict[str, str]]:
 
 
 def _infinite(row: DriftRow) -> list[str]:
-    from resispec_verify.tables.row import label
-
     infinite = max(r["kl_infinite"] for r in row.results())
     if not infinite:
         return []

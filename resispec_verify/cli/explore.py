@@ -1,56 +1,45 @@
 """`resispec-verify explore`: Theorem 2 on one position, or its hypotheses on all."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from resispec_verify.cli.one_position import OnePair, PositionOptions
-from resispec_verify.cli.options import MOST_CANDIDATES, Options, PlotOptions, refuse_without
-from resispec_verify.cli.output import files_read, json_report, open_dump, print_lines
+from resispec_verify.cli.options.group import Options, check_range, refuse_without
+from resispec_verify.cli.options.outputs import PlotOptions
+from resispec_verify.cli.options.work import MOST_CANDIDATES
+from resispec_verify.cli.output import files_read, open_dump
 from resispec_verify.cli.over_dumps import finish, over_dumps
 from resispec_verify.cli.parameters import Count, DumpFile, Flag, Number, Numbers
-from resispec_verify.cli.table import print_records
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.tables.reading import Reading
-    from resispec_verify.tables.shaping import Exploration
-
-__all__ = ["explore"]
+from resispec_verify.report.table import print_lines, print_records
+from resispec_verify.schema import envelope
+from resispec_verify.tables.reading import Reading, pairs_of
+from resispec_verify.tables.shaping import Exploration, check_monotonicity, curve_records, explore_pair
 
 
 @dataclass(frozen=True, kw_only=True)
 class RandomOptions(Options):
-    """A random pair.
-
-    Attributes
-    ----------
-    random
-        A random pair over this many tokens instead: Dirichlet laws.
-    concentration
-        Their concentration. Default: 1.
-    seed
-        Their seed. Default: 0.
-    """
+    """A random pair."""
 
     random: Count | None = None
+    """A random pair over this many tokens instead: Dirichlet laws."""
     concentration: Number | None = None
+    """Their concentration. Default: 1."""
     seed: Count | None = None
+    """Their seed. Default: 0."""
 
     def pair(self, size: int) -> OnePair:
         """The pair, once it is checked."""
-        import numpy as np
-
         concentration = 1.0 if self.concentration is None else self.concentration
         seed = self.seed or 0
         if not 1 <= size <= 1 << 24:
             raise InputError(f"--random must be a number of tokens in 1..{1 << 24}, got {size}")
         if not (np.isfinite(concentration) and concentration > 0):
             raise InputError(f"--concentration must be a positive number, got {concentration:g}")
-        if seed < 0:
-            raise InputError(f"--seed must not be negative, got {seed}")
+        check_range(0, seed=seed)
         p, q = np.random.default_rng(seed).dirichlet(np.full(size, concentration), 2)
         if not (np.isfinite(p).all() and np.isfinite(q).all()):
             raise InputError(
@@ -62,24 +51,16 @@ class RandomOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class CurveOptions(Options):
-    """What to show of a curve, or of all.
-
-    Attributes
-    ----------
-    rejected
-        Token whose hole is looked at. Default: the one that is most often rejected.
-    candidates
-        Candidates of the optimal sequential rule (n).
-    at
-        A Z in (0, 1] to show; repeat for several.
-    check
-        For every position: do the theorem's hypotheses hold, and is the curve monotone?
-    """
+    """What to show of a curve, or of all."""
 
     rejected: Count | None = None
+    """Token whose hole is looked at. Default: the one that is most often rejected."""
     candidates: Count = 2
+    """Candidates of the optimal sequential rule (n)."""
     at: Numbers | None = None
+    """A Z in (0, 1] to show; repeat for several."""
     check: Flag = False
+    """For every position: do the theorem's hypotheses hold, and is the curve monotone?"""
 
     def wanted(self) -> list[float]:
         """The Z to show, checked."""
@@ -105,8 +86,6 @@ def explore(
     output.csv
         Write the curves here, or one line a position with --check.
     """
-    from resispec_verify.tables.shaping import explore_pair
-
     source = source.joined(files)
     output.check(files_read(source.paths))
     wanted = curve.wanted()
@@ -132,8 +111,8 @@ def explore(
     except InputError as error:
         raise InputError(f"--rejected: {error}") from None
     console = output.write(
-        json_report("explore", [{**pair.facts, **found.result()}]),
-        lambda: _records(found),
+        envelope("explore", [{**pair.facts, **found.result()}]),
+        lambda: curve_records(found),
         lambda: _figure(found, pair.title),
     )
     _print(found, wanted, pair.title, console)
@@ -148,21 +127,17 @@ def _check(source: PositionOptions, curve: CurveOptions, output: PlotOptions) ->
     found, failures = over_dumps(source.paths, lambda path: _monotone(path, reading))
     rows = [row for of_dump in found for row in of_dump]
     if rows:
-        console = output.write(json_report("explore", rows), lambda: rows)
+        console = output.write(envelope("explore", rows), lambda: rows)
         print_records(console, "Theorem 2, position by position", [_counts(own) for own in found])
         print_lines(console, _why_flat(rows))
     return finish(failures)
 
 
 def _monotone(path: Path, reading: Reading) -> list[dict[str, Any]]:
-    from resispec_verify.backends import get_backend
-    from resispec_verify.tables.reading import Clock, pairs_of
-    from resispec_verify.tables.shaping import check_monotonicity
-
     return [
         {"path": str(path), "position": int(i), "temperature": members.sampling.temperature}
         | check_monotonicity(p, q)
-        for members in pairs_of(open_dump(path), reading, backend=get_backend("numpy"), clock=Clock())
+        for members in pairs_of(open_dump(path), reading)
         for i, p, q in zip(members.positions, members.pair.target, members.pair.draft, strict=True)
     ]
 
@@ -191,14 +166,6 @@ def _why_flat(rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _records(found: Exploration) -> list[dict[str, Any]]:
-    from resispec_verify.report.plots.shaping import curve_points
-
-    columns = {name: values.tolist() for name, values in found.table(curve_points(found)).items()}
-    rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
-    return [{name: "" if value != value else value for name, value in row.items()} for row in rows]
-
-
 def _figure(found: Exploration, title: str) -> Any:
     from resispec_verify.report.plots.shaping import plot_exploration
 
@@ -206,8 +173,6 @@ def _figure(found: Exploration, title: str) -> Any:
 
 
 def _print(found: Exploration, wanted: list[float], title: str, console: Any) -> None:
-    import numpy as np
-
     marks = [(f"{name} (n = {found.candidates})" if name == "optimal-sequential" else name, z)
              for name, z in found.budgets.items()]  # fmt: skip
     marks += [("Z* = min p/q", found.points.z_star), ("everything", 1.0)] + [("--at", z) for z in wanted]

@@ -1,17 +1,16 @@
 """`resispec-verify inspect`: what a dump holds."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from resispec_verify.cli.options import JsonOption, OpeningOptions
-from resispec_verify.cli.output import files_read, json_report, print_lines, printable
+from resispec_verify.cli.options.outputs import JsonOption
+from resispec_verify.cli.options.sources import OpeningOptions
+from resispec_verify.cli.output import files_read
 from resispec_verify.cli.over_dumps import collected, finish
 from resispec_verify.cli.parameters import Files
-from resispec_verify.cli.table import print_records
 from resispec_verify.errors import InputError
-
-__all__ = ["inspect"]
+from resispec_verify.logged.inspection import inspect_dump
+from resispec_verify.report.table import print_lines, print_records, printable
+from resispec_verify.schema import envelope
 
 
 def inspect(
@@ -28,15 +27,13 @@ def inspect(
     opening.shards
         What the files of a folder are parts of, as in kl.
     """
-    from resispec_verify.logged.inspection import inspect_dump
-
     if not paths:
         raise InputError("nothing to inspect: give one or more dumps")
     output.check(files_read(paths))
     results, failures = collected(
         paths, lambda path: inspect_dump(path, pad_vocab=opening.pad_vocab, shards=opening.shards)
     )
-    console = output.write(json_report("inspect", results))
+    console = output.write(envelope("inspect", results))
     for result in results:
         _print(result, console)
     return finish([*failures, *(problem for result in results for problem in result["problems"])])

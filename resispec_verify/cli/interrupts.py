@@ -7,8 +7,6 @@ besides: once it was called, whatever ends the command is that interrupt, and on
 again at the next `check`, which the progress of every command calls.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -17,8 +15,6 @@ import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
-
-__all__ = ["INTERRUPTED", "Interrupts", "check", "remark"]
 
 #: The exit status of an interrupted command, as a shell gives it.
 INTERRUPTED = 130
@@ -38,7 +34,7 @@ class Interrupts:
         What to say after "interrupted".
     """
 
-    current: Interrupts | None = None
+    current: "Interrupts | None" = None
 
     def __init__(self) -> None:
         self.seen = False
@@ -46,7 +42,7 @@ class Interrupts:
         self.note: Callable[[], str] = str
         self._undo: list[Callable[[], Any]] = []
 
-    def __enter__(self) -> Interrupts:
+    def __enter__(self) -> "Interrupts":
         outer, Interrupts.current = Interrupts.current, self
         self._undo.append(lambda: setattr(Interrupts, "current", outer))
         ours = threading.current_thread() is threading.main_thread()

@@ -1,30 +1,25 @@
 """`resispec-verify kl`: what each rule really emits, and how far that is from the target."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from resispec_verify.backends import get_backend
 from resispec_verify.cli.interrupts import remark
-from resispec_verify.cli.options import (
-    ArrayOptions,
-    DemandOptions,
-    MarginalOptions,
-    PlotOptions,
-    ProposedReadingOptions,
-    ShapedRuleOptions,
-    SourceOptions,
-    values_of,
-)
+from resispec_verify.cli.options.group import values_of
+from resispec_verify.cli.options.outputs import PlotOptions
+from resispec_verify.cli.options.readings import ProposedReadingOptions
+from resispec_verify.cli.options.sources import SourceOptions
+from resispec_verify.cli.options.work import ArrayOptions, DemandOptions, MarginalOptions, ShapedRuleOptions
 from resispec_verify.cli.output import files_read
 from resispec_verify.cli.over_dumps import compile_kernels, finish, pairs_by_hand
 from resispec_verify.cli.parameters import DumpFile, File, Text
 from resispec_verify.cli.resumable import ResumableRun
-
-if TYPE_CHECKING:
-    from resispec_verify.tables.row import Row
-
-__all__ = ["kl"]
+from resispec_verify.report.verdicts import print_verdicts
+from resispec_verify.runs.facts import facts_of_arrays
+from resispec_verify.tables.reading import Clock
+from resispec_verify.tables.row import Row
+from resispec_verify.tables.summary import exit_status, kl_report, position_records
+from resispec_verify.tables.table import Table, pool
 
 # Options that change where results go and how they are reached, not what they are; a journal is bound to all
 # others, those to come included.
@@ -35,18 +30,12 @@ PLAIN = {"redistribution": "proportional", "budget": "local", "hole": "excluded"
 
 @dataclass(frozen=True, kw_only=True)
 class _RunOptions(ArrayOptions):
-    """How the work is done.
-
-    Attributes
-    ----------
-    resume
-        Journal of finished positions: created, or continued where the same run was ended before.
-    scheduler
-        Evaluate on Dask: the address of a scheduler, or "local" for one process a core.
-    """
+    """How the work is done."""
 
     resume: File | None = None
+    """Journal of finished positions: created, or continued where the same run was ended before."""
     scheduler: Text | None = None
+    """Evaluate on Dask: the address of a scheduler, or "local" for one process a core."""
 
 
 def kl(
@@ -66,13 +55,6 @@ def kl(
     output.plot
         Write a plot of the positions here (.png, .svg or .pdf).
     """
-    from resispec_verify.backends import get_backend
-    from resispec_verify.cli.verdict_table import print_verdicts
-    from resispec_verify.runs.facts import facts_of_arrays
-    from resispec_verify.tables.reading import Clock
-    from resispec_verify.tables.summary import exit_status, kl_report, position_records
-    from resispec_verify.tables.table import Table, pool
-
     source = source.joined(files)
     output.check(files_read(source.paths), resume=run.resume)
     demands.check(marginals.marginal)

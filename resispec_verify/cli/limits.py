@@ -1,28 +1,22 @@
 """`resispec-verify limits`: acceptance of every rule beside what no exact rule can exceed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from resispec_verify.cli.options import (
-    BackendOption,
-    OutputOptions,
-    ProposedReadingOptions,
-    RuleOptions,
-    SourceOptions,
-)
-from resispec_verify.cli.output import files_read, print_lines
+from resispec_verify.backends import get_backend
+from resispec_verify.cli.options.outputs import OutputOptions
+from resispec_verify.cli.options.readings import ProposedReadingOptions
+from resispec_verify.cli.options.sources import SourceOptions
+from resispec_verify.cli.options.work import BackendOption, RuleOptions
+from resispec_verify.cli.output import files_read
 from resispec_verify.cli.over_dumps import finish, over_pairs
 from resispec_verify.cli.parameters import DumpFile
-from resispec_verify.cli.table import print_records
-
-if TYPE_CHECKING:
-    from resispec_verify.rules import Rule
-    from resispec_verify.tables.reading import PairBatch
-    from resispec_verify.tables.row import Row
-
-__all__ = ["limits"]
+from resispec_verify.report.answers import print_limits
+from resispec_verify.rules import RULES, Iid, Rule
+from resispec_verify.tables.limits import add_limits, limit_records, limits_report
+from resispec_verify.tables.marginals import Evaluation
+from resispec_verify.tables.reading import PairBatch
+from resispec_verify.tables.row import Row
 
 
 def limits(
@@ -41,10 +35,6 @@ def limits(
         A rule, with options of its own as in resispec:budget=floor, or file.py:Name; repeat for several.
         Default: all for independent candidates that need no enumeration, and resispec.
     """
-    from resispec_verify.backends import get_backend
-    from resispec_verify.tables.limits import add_limits, limit_records, limits_report
-    from resispec_verify.tables.marginals import Evaluation
-
     source = source.joined(files)
     output.check(files_read(source.paths))
     how, chosen = reading.reading(), _chosen(rules)
@@ -57,14 +47,12 @@ def limits(
     rows, failures = over_pairs(source, how, evaluation, add, get_backend(backend.backend))
     if rows:
         report = limits_report(rows)
-        _print(report["results"], output.write(report, lambda: limit_records(rows)))
+        print_limits(report["results"], output.write(report, lambda: limit_records(rows)))
     return finish(failures)
 
 
 def _chosen(options: RuleOptions) -> tuple[Rule, ...]:
     """The rules that were named; by default those that need no enumeration."""
-    from resispec_verify.rules import RULES, Iid
-
     if options.rule:
         return options.chosen()
     # Candidates that must differ can run out at any position, which would end a run nobody asked them of.
@@ -76,30 +64,3 @@ def _chosen(options: RuleOptions) -> tuple[Rule, ...]:
         and rule.least_candidates <= options.candidates
     ]
     return replace(options, rule=cheap).chosen()
-
-
-def _print(results: list[dict[str, Any]], console: Any) -> None:
-    def shown(value: float | None) -> str:
-        return "unknown" if value is None else f"{value:.4f}"
-
-    records = [
-        {
-            "rule": r["rule"],
-            "T": f"{r['temperature']:g}",
-            "n": str(r["candidates"]),
-            "positions": str(r["positions"]),
-            "acceptance": (">= " if r["acceptance_gap_max"] >= 5e-5 else "") + f"{r['acceptance_mean']:.4f}",
-            "sequential limit": shown(r["sequential_limit_mean"]),
-            "limit": shown(r["limit_mean"]),
-            "above": str(r["above_limit"]),
-        }
-        for r in results
-    ]
-    print_records(console, "acceptance (P(a candidate is emitted)) beside the limits of exact rules", records)
-    lines = [
-        f"{r['rule']} (T = {r['temperature']:g}): cannot be exact: accepts more than any exact rule can at "
-        f"position {r['witness_position']}"
-        for r in results
-        if r["cannot_be_exact"]
-    ]
-    print_lines(console, lines)

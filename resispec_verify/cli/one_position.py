@@ -1,20 +1,16 @@
 """One position to look at, of a dump or by hand: what `explore`, `picture` and `runtime` share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from resispec_verify.cli.options import DumpOptions, HandOptions, InputOption, TemperatureOption
+from resispec_verify.cli.options.readings import InputOption, TemperatureOption
+from resispec_verify.cli.options.sources import DumpOptions, HandOptions
 from resispec_verify.cli.output import open_dump
 from resispec_verify.cli.parameters import Count
+from resispec_verify.dumps import FlatDump
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.dumps import FlatDump
-
-__all__ = ["OnePair", "PositionOptions", "dump_at"]
+from resispec_verify.tables.reading import pairs_of
 
 
 class OnePair(NamedTuple):
@@ -34,24 +30,20 @@ class PositionOptions(InputOption, TemperatureOption, HandOptions, DumpOptions):
     ----------
     logits
         A dump of target and draft logits.
-    position
-        Position of the dump, 0-based. Default: 0.
     """
 
     position: Count | None = None
+    """Position of the dump, 0-based. Default: 0."""
 
     def one_pair(self) -> OnePair:
         """The pair at the position, or by hand."""
-        from resispec_verify.backends import get_backend
-        from resispec_verify.tables.reading import Clock, pairs_of
-
         if self.by_hand:
             given = self.pair()
             return OnePair(given.target, given.draft, {"position": 0}, "the given pair")
         reading = self.reading(self.input)
         dump, i = dump_at(self.paths, self.position)
         here = replace(reading, start=i, stop=i + 1)
-        members = next(iter(pairs_of(dump, here, backend=get_backend("numpy"), clock=Clock())))
+        members = next(iter(pairs_of(dump, here)))
         t, path = members.sampling.temperature, self.paths[0]
         facts = {"path": str(path), "position": i, "temperature": t}
         title = f"{path.name}, position {i}, T = {t:g}, V = {dump.vocab:,}"

@@ -1,39 +1,19 @@
 """Writing results: checked before the run, atomic after it, nothing half-written."""
 
-from __future__ import annotations
-
-import csv
 import io
 import json
 import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from resispec_verify.cli import interrupts
 from resispec_verify.errors import InputError
-
-__all__ = [
-    "check_writable",
-    "files_read",
-    "json_report",
-    "open_dump",
-    "printable",
-    "progress",
-    "say_notes",
-    "stdout_is",
-    "table_console",
-    "unwritten",
-    "utf8_or_escaped",
-    "write_csv",
-    "write_figure",
-    "write_json",
-    "write_text",
-]
+from resispec_verify.report.table import csv_text, printable
 
 
 def stdout_is(path: Path | None) -> bool:
@@ -198,36 +178,21 @@ def abandon_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def write_figure(path: Path | None, draw: Callable[[], Any]) -> None:
-    """Write the figure that ``draw`` returns, in the format that the name ends in."""
-    if path is not None:
-        data = io.BytesIO()
-        draw().savefig(data, format=path.suffix[1:].lower(), dpi=150)
-        write_bytes(path, data.getvalue())
+def write_figure(path: Path, figure: Any) -> None:
+    """Write a figure in the format that the name ends in."""
+    data = io.BytesIO()
+    figure.savefig(data, format=path.suffix[1:].lower(), dpi=150)
+    write_bytes(path, data.getvalue())
 
 
-def write_json(path: Path | None, report: Mapping[str, Any]) -> None:
+def write_json(path: Path, report: Mapping[str, Any]) -> None:
     """Write a report; NaN is a defect and raises."""
-    if path is not None:
-        write_text(path, json.dumps(report, indent=2, allow_nan=False) + "\n")
+    write_text(path, json.dumps(report, indent=2, allow_nan=False) + "\n")
 
 
-def json_report(command: str, results: Sequence[Any], **facts: Any) -> dict[str, Any]:
-    """What `--json` writes: the results, and what is said of all of them."""
-    from resispec_verify.schema import envelope
-
-    return envelope(command, results, **facts)
-
-
-def write_csv(path: Path | None, records: Sequence[Mapping[str, Any]]) -> None:
+def write_csv(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
     """Write records as CSV with a header line."""
-    if path is None:
-        return
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(records[0]) if records else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    write_text(path, text.getvalue())
+    write_text(path, csv_text(records))
 
 
 def table_console(*outputs: Path | None) -> Any:
@@ -252,19 +217,6 @@ def utf8_or_escaped() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - lives as long as the process
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-
-
-def printable(name: object, most: int | None = 80) -> str:
-    """A text from elsewhere on one line of a terminal: what is not printable is escaped, the rest cut."""
-    shown = str(name) if most is None else str(name)[: most + 1]
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
-    return text if most is None or len(text) <= most else text[: most - 3] + "..."
-
-
-def print_lines(console: Any, lines: Iterable[str]) -> None:
-    """Print lines as they are, without markup."""
-    for line in lines:
-        console.print(line, markup=False, soft_wrap=True)
 
 
 @contextmanager

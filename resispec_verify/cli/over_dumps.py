@@ -3,29 +3,28 @@
 Laws given by hand go the same way: one more dump, of one position.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
+
+from resispec_verify.backends import Backend
 from resispec_verify.cli import interrupts
+from resispec_verify.cli.options.sources import OpeningOptions, SourceOptions
 from resispec_verify.cli.output import open_dump, progress
+from resispec_verify.distributions import Pair
+from resispec_verify.dumps import FlatDump
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.backends import Backend
-    from resispec_verify.cli.options import OpeningOptions, SourceOptions
-    from resispec_verify.dumps import FlatDump
-    from resispec_verify.tables.marginals import Evaluation
-    from resispec_verify.tables.reading import PairBatch, Reading
-
-__all__ = [
-    "check_tokens", "collected", "compile_kernels", "finish", "opened", "over_dumps", "over_pairs",
-    "pairs_by_hand", "pool_into", "rows_of_pairs", "say",
-]  # fmt: skip
+from resispec_verify.evidence.enumeration import operational_marginals
+from resispec_verify.kernels.jit import on_compilation
+from resispec_verify.kernels.optimal.transport import transport_limit
+from resispec_verify.tables.columns import merge
+from resispec_verify.tables.distinct import check_vocabulary
+from resispec_verify.tables.marginals import Evaluation
+from resispec_verify.tables.reading import PairBatch, Reading, by_hand, pairs_of, position_range
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -104,7 +103,7 @@ def over_pairs(
         compile_kernels(evaluation)
     found, unused = collected(dumps, lambda dump: rows_of_pairs(dump, reading, add, backend))
     for fresh in found:
-        pool_into(rows, fresh)
+        merge(rows, fresh)
     return list(rows.values()), failures + unused
 
 
@@ -115,34 +114,18 @@ def rows_of_pairs(
     backend: Backend,
 ) -> dict[Any, Any]:
     """Rows over the pairs of one dump, by key."""
-    from resispec_verify.tables.reading import Clock, pairs_of, position_range
-
     rows: dict[Any, Any] = {}
     first, last = position_range(dump, reading)
     with progress(dump.path, last - first) as advance:
-        for batch in pairs_of(dump, reading, backend=backend, clock=Clock(), advance=advance):
+        for batch in pairs_of(dump, reading, backend=backend, advance=advance):
             add(rows, batch)
     return rows
-
-
-def pool_into(rows: dict[Any, Any], fresh: dict[Any, Any]) -> None:
-    """Add the rows of another dump; those of one key are joined."""
-    for key, row in fresh.items():
-        if key in rows:
-            rows[key].extend(row)
-        else:
-            rows[key] = row
 
 
 def pairs_by_hand(
     source: SourceOptions, evaluation: Evaluation, backend: Backend, precision: str = "float64"
 ) -> PairBatch:
     """The laws given by hand, as they are, as the only position of a dump."""
-    import numpy as np
-
-    from resispec_verify.distributions import Pair
-    from resispec_verify.tables.reading import by_hand
-
     pair = source.pair()
     check_tokens(evaluation, len(pair.target), "--target")
     laws = (backend.asarray(v[None, :].astype(getattr(np, precision))) for v in (pair.target, pair.draft))
@@ -151,8 +134,6 @@ def pairs_by_hand(
 
 def check_tokens(evaluation: Evaluation, vocab: int, where: str) -> None:
     """Refuse tokens outside the vocabulary, and more different candidates than it has tokens."""
-    from resispec_verify.tables.distinct import check_vocabulary
-
     check_vocabulary(evaluation.rules, evaluation.candidates, vocab, where)
     worst = max(evaluation.candidate_list or (0,))
     if worst >= vocab:
@@ -163,12 +144,6 @@ def check_tokens(evaluation: Evaluation, vocab: int, where: str) -> None:
 
 def compile_kernels(evaluation: Evaluation) -> None:
     """Load the compiled kernels; where they have to be compiled, which takes long, say so."""
-    import numpy as np
-
-    from resispec_verify.evidence.enumeration import operational_marginals
-    from resispec_verify.kernels.jit import on_compilation
-    from resispec_verify.kernels.optimal.transport import transport_limit
-
     with on_compilation(_announce):
         p, q = np.asarray([[0.25, 0.75]]), np.asarray([[0.5, 0.5]])
         transport_limit(p, q, 1)

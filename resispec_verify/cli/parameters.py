@@ -1,17 +1,11 @@
 """Option types: whole numbers stay whole, and a negative number is a value to refuse, not an option."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from resispec_verify.errors import InputError
-
-__all__ = [
-    "Count", "Counts", "DumpFile", "File", "Files", "Flag", "Names", "Number", "Numbers", "Text", "Texts",
-]  # fmt: skip
 
 
 def _whole(kind: type, tokens: Any) -> int:

@@ -1,58 +1,46 @@
 """`resispec-verify picture`: target, draft and residuals of one position."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from resispec_verify.cli.one_position import PositionOptions
-from resispec_verify.cli.options import PlotOptions, RuleOptions, refuse_by_hand
-from resispec_verify.cli.output import files_read, json_report, print_lines, printable
+from resispec_verify.cli.options.group import check_range, refuse_by_hand
+from resispec_verify.cli.options.outputs import PlotOptions
+from resispec_verify.cli.options.work import RuleOptions
+from resispec_verify.cli.output import files_read
 from resispec_verify.cli.parameters import Count, DumpFile, File
-from resispec_verify.cli.table import print_records
+from resispec_verify.cli.tokenizer import token_texts
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.rules import Rule
-    from resispec_verify.tables.position import Position
-
-__all__ = ["picture"]
+from resispec_verify.report.table import print_lines, print_records, printable
+from resispec_verify.rules import Rule
+from resispec_verify.schema import envelope
+from resispec_verify.tables.drift import MOST_CANDIDATES, check_sequential
+from resispec_verify.tables.position import Position, look_at
 
 MOST_TOKENS = 60  # a figure of more is too high to look at
 
 
 @dataclass(frozen=True, kw_only=True)
 class LookOptions(RuleOptions):
-    """What is shown of a position.
-
-    Attributes
-    ----------
-    rejected
-        The token that was rejected. Default: the one that is most often rejected.
-    candidates
-        Candidates at the position (n).
-    tokens
-        Tokens shown; the others are summed up.
-    tokenizer
-        A tokenizer.json, for the text of the tokens.
-    """
+    """What is shown of a position."""
 
     candidates: Count = 2
+    """Candidates at the position (n)."""
     rejected: Count | None = None
+    """The token that was rejected. Default: the one that is most often rejected."""
     tokens: Count = 12
+    """Tokens shown; the others are summed up."""
     tokenizer: File | None = None
+    """A tokenizer.json, for the text of the tokens."""
 
     def rules(self) -> tuple[Rule, ...]:
         """The rules, once all is checked."""
-        from resispec_verify.tables.drift import MOST_CANDIDATES, check_sequential
-
         if not 2 <= self.candidates <= MOST_CANDIDATES:
             raise InputError(
                 f"--candidates must be in 2..{MOST_CANDIDATES} for a next candidate to exist, got "
                 f"{self.candidates}"
             )
-        if not 1 <= self.tokens <= MOST_TOKENS:
-            raise InputError(f"--tokens must be in 1..{MOST_TOKENS}, got {self.tokens}")
+        check_range(1, MOST_TOKENS, tokens=self.tokens)
         rules = self.chosen()
         check_sequential(rules)
         return rules
@@ -71,9 +59,6 @@ def picture(
     output.csv
         Write one line a token here.
     """
-    from resispec_verify.cli.tokenizer import token_texts
-    from resispec_verify.tables.position import look_at
-
     source, tokenizer, shown = source.joined(files), look.tokenizer, look.tokens
     output.check([*files_read(source.paths), *([] if tokenizer is None else [tokenizer])])
     if (source.logits is None) == (not source.by_hand):
@@ -94,7 +79,7 @@ def picture(
         "tokens": records,
     }
     console = output.write(
-        json_report("picture", [result]),
+        envelope("picture", [result]),
         lambda: records,
         lambda: _figure(found, pair.title, names, shown),
     )

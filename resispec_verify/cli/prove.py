@@ -1,19 +1,15 @@
 """`resispec-verify prove`: the statements behind the tool, proved, repaired or refuted again."""
 
-from __future__ import annotations
-
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from resispec_verify.cli.options import JsonOption
-from resispec_verify.cli.output import json_report, print_lines, progress
+from resispec_verify import proofs
+from resispec_verify.cli.options.outputs import JsonOption
+from resispec_verify.cli.output import progress
 from resispec_verify.cli.parameters import Text
-from resispec_verify.cli.table import print_records
-
-if TYPE_CHECKING:
-    from resispec_verify.proofs import Proved
-
-__all__ = ["prove"]
+from resispec_verify.proofs import TITLES, Proved
+from resispec_verify.report.table import print_lines, print_records
+from resispec_verify.schema import envelope
 
 COQ = "Coq: theorems of proofs/coq in the repository, checked by make -C proofs and not by this command."
 
@@ -26,8 +22,6 @@ def prove(statement: Text | None = None, /, *, output: JsonOption = JsonOption()
     statement
         Only this one, with its argument, every check, and the counterexamples: theorem-1, "Eq. 12", ...
     """
-    from resispec_verify import proofs
-
     output.check()
     names = list(proofs.TITLES) if statement is None else [proofs.find(statement)]
     done = []
@@ -36,7 +30,7 @@ def prove(statement: Text | None = None, /, *, output: JsonOption = JsonOption()
             done.append(proofs.prove(name))
             advance(1)
     results = [line.result() for line in done]
-    console = output.write(json_report("prove", results))
+    console = output.write(envelope("prove", results))
     if statement is None:
         _print_ledger(done, console)
     else:
@@ -71,8 +65,6 @@ def _print_ledger(done: list[Proved], console: Any) -> None:
 
 def _words(line: Proved) -> list[str]:
     """A whole report."""
-    from resispec_verify.proofs import TITLES
-
     report = line.report
     shown = [
         f"{TITLES[line.name]} ({line.name}): {report.status}",

@@ -1,7 +1,5 @@
 """`resispec-verify record`: log target and draft logits from local models."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys
@@ -10,18 +8,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from resispec_verify.cli.options import JsonOption, Options, make_sampling
-from resispec_verify.cli.output import json_report, print_lines, progress
+from resispec_verify.cli.options.group import Options, check_range
+from resispec_verify.cli.options.outputs import JsonOption
+from resispec_verify.cli.options.readings import make_sampling
+from resispec_verify.cli.output import progress
 from resispec_verify.cli.parameters import Count, File, Number, Text
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.models.opening import Variant
-    from resispec_verify.topology import Topology
-
-__all__ = ["record"]
+from resispec_verify.models.opening import Variant, encode_all, open_models
+from resispec_verify.record import loops
+from resispec_verify.record.loops import Settings, check_prompts
+from resispec_verify.record.prompts import read_prompts
+from resispec_verify.record.recorder import check_path
+from resispec_verify.report.table import print_lines
+from resispec_verify.schema import envelope
+from resispec_verify.topology import Topology
 
 # The options of each kind of recording, and what they are by default.
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -35,24 +37,16 @@ NUMBERS = re.compile(r"\d{1,6}(,\d{1,6})*")
 
 @dataclass(frozen=True, kw_only=True)
 class DraftOptions(Options):
-    """The draft.
-
-    Attributes
-    ----------
-    draft
-        Another model with the same tokenizer, or "same": the target, changed by the next three options.
-    skip_layers
-        Layers of the target that the draft leaves out, "7,10,13", counted from 0.
-    window
-        Last tokens that the draft sees.
-    round_bits
-        Bits to which the draft's matrices, embeddings included, are rounded in groups of 32.
-    """
+    """The draft."""
 
     draft: Text = "same"
+    """Another model with the same tokenizer, or "same": the target, changed by the next three options."""
     skip_layers: Text | None = None
+    """Layers of the target that the draft leaves out, "7,10,13", counted from 0."""
     window: Count | None = None
+    """Last tokens that the draft sees."""
     round_bits: Count | None = None
+    """Bits to which the draft's matrices, embeddings included, are rounded in groups of 32."""
 
     @property
     def path(self) -> Path | None:
@@ -61,12 +55,9 @@ class DraftOptions(Options):
 
     def variant(self) -> Variant:
         """How the target is changed, checked."""
-        from resispec_verify.models.opening import Variant
-
         if self.skip_layers is not None and not NUMBERS.fullmatch(self.skip_layers):
             raise InputError(f"--skip-layers must be numbers such as 7,10,13; got {self.skip_layers!r}")
-        if self.window is not None and self.window < 1:
-            raise InputError(f"--window must be at least 1, got {self.window}")
+        check_range(1, window=self.window)
         if self.round_bits is not None and not 1 <= self.round_bits <= 16:
             raise InputError(f"--round-bits must be 1 to 16, got {self.round_bits}")
         skipped = tuple(int(part) for part in self.skip_layers.split(",")) if self.skip_layers else ()
@@ -85,23 +76,15 @@ class DraftOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class PromptOptions(Options):
-    """What the models go on from.
-
-    Attributes
-    ----------
-    prompt
-        One prompt, taken as it is: no chat template is applied.
-    prompts
-        A file of prompts, one a line; or .jsonl with "prompt" (a text) or "tokens" (token ids).
-    """
+    """What the models go on from."""
 
     prompt: Text | None = None
+    """One prompt, taken as it is: no chat template is applied."""
     prompts: File | None = None
+    """A file of prompts, one a line; or .jsonl with "prompt" (a text) or "tokens" (token ids)."""
 
     def read(self) -> list[Any]:
         """Texts, or lists of token ids."""
-        from resispec_verify.record.prompts import read_prompts
-
         if (self.prompt is None) == (self.prompts is None):
             raise InputError("give either --prompt TEXT or --prompts FILE")
         return [self.prompt] if self.prompts is None else read_prompts(self.prompts)
@@ -137,14 +120,10 @@ class KindOptions(Options):
     topology: Text | None = None
     siblings: Literal["iid", "without-replacement", "fixed", "pairs"] | None = None
 
-    def loop(self) -> _Loop:
+    def loop(self) -> "_Loop":
         """The loop that the kind asks for, with its options checked and filled in."""
-        from resispec_verify.record import loops
-
         given = self._filled()
-        for name, value in given.items():
-            if isinstance(value, int) and value < 1:
-                raise InputError(f"--{name} must be at least 1, got {value}")
+        check_range(1, **{name: value for name, value in given.items() if isinstance(value, int)})
         if self.kind == "flat":
             n = given["positions"]
             return _Loop(partial(loops.record_flat, **given), "positions", n, 2, n - 1, grows=True)
@@ -170,24 +149,16 @@ class KindOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRunOptions(Options):
-    """How the models run, and how their logits are kept.
-
-    Attributes
-    ----------
-    temperature
-        Of target and draft. Logits are logged before it.
-    seed
-        Prompt i uses seed + i.
-    dtype
-        Type of the logits in the dump.
-    device
-        Where a Hugging Face model is computed: cpu, cuda, cuda:1, ...
-    """
+    """How the models run, and how their logits are kept."""
 
     temperature: Number = 1.0
+    """Of target and draft. Logits are logged before it."""
     seed: Count = 0
+    """Prompt i uses seed + i."""
     dtype: Literal["float16", "bfloat16", "float32", "float64"] = "float16"
+    """Type of the logits in the dump."""
     device: Text = "cpu"
+    """Where a Hugging Face model is computed: cpu, cuda, cuda:1, ..."""
 
     def check(self) -> None:
         """Refuse numbers that are out of range."""
@@ -215,10 +186,6 @@ def record(
     out
         The dump to write (.pt).
     """
-    from resispec_verify.models.opening import encode_all, open_models
-    from resispec_verify.record.loops import Settings, check_prompts
-    from resispec_verify.record.recorder import check_path
-
     loop, variant = kind.loop(), draft.variant()
     run.check()
     check_path(out)
@@ -244,7 +211,7 @@ def record(
         "dtype": run.dtype, "bytes": size, "seconds": seconds,
     }  # fmt: skip
     text = f"{out}: {units} {loop.unit}, vocabulary {vocab}, {run.dtype}, {_size(size)} in {seconds:.1f} s"
-    print_lines(output.write(json_report("record", [result])), [text])
+    print_lines(output.write(envelope("record", [result])), [text])
     return 0
 
 
@@ -276,8 +243,6 @@ class _Loop:
 
 def _topology(text: str) -> Topology:
     """A tree by its levels and branches, by its parents, or by the children of each level."""
-    from resispec_verify.topology import Topology
-
     try:
         by_level = NUMBERS.fullmatch(text)
         tree = Topology.by_level([int(n) for n in text.split(",")]) if by_level else Topology.parse(text)

@@ -1,30 +1,28 @@
 """A run over dumps, here or on a cluster, that goes on from where an earlier one was ended."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from resispec_verify import __version__
+from resispec_verify.backends import Backend
 from resispec_verify.cli import interrupts
-from resispec_verify.cli.options import OpeningOptions
+from resispec_verify.cli.options.sources import OpeningOptions
 from resispec_verify.cli.output import not_written, progress
 from resispec_verify.cli.over_dumps import collected, compile_kernels, opened, say
+from resispec_verify.dumps import FlatDump, open_dump
+from resispec_verify.dumps.fingerprint import fingerprint, size_of
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.backends import Backend
-    from resispec_verify.dumps import FlatDump
-    from resispec_verify.runs.journal import Journal
-    from resispec_verify.tables.marginals import Evaluation
-    from resispec_verify.tables.reading import Clock, Reading, Span
-    from resispec_verify.tables.table import Table
-
-__all__ = ["ResumableRun"]
+from resispec_verify.runs.facts import facts_of
+from resispec_verify.runs.journal import Journal
+from resispec_verify.runs.over_dumps import evaluate_dump
+from resispec_verify.tables.marginals import Evaluation
+from resispec_verify.tables.reading import Clock, Reading, Span, position_range
+from resispec_verify.tables.table import Table
 
 
 @dataclass
@@ -66,8 +64,6 @@ class ResumableRun:
 
     def over(self, paths: list[Path]) -> tuple[list[Table], dict[str, Any], list[str]]:
         """Tables by file, what the files hold, and one line for each file that could not be used."""
-        from resispec_verify.runs.facts import facts_of
-
         if self.resume is not None and str(self.resume) == "-":
             raise InputError("--resume needs a file: a journal cannot go to standard output")
         dumps, failures = opened(paths, self.opening, self.evaluation, self._open)
@@ -81,8 +77,6 @@ class ResumableRun:
                 client = stack.enter_context(connect(self.scheduler, say))
                 _quiet()
             if self.resume is not None:
-                from resispec_verify.runs.journal import Journal
-
                 journal = stack.enter_context(Journal(self.resume, self._header(dumps)))
             compile_kernels(self.evaluation)
             used, unused = collected(
@@ -92,17 +86,12 @@ class ResumableRun:
         return tables, facts_of([dump for dump, _ in used], tables), failures + unused
 
     def _open(self, path: Path, **options: Any) -> FlatDump:
-        from resispec_verify.dumps import open_dump
-
         with self.clock("load"):
             return open_dump(path, **options)
 
     def _evaluated(
         self, number: int, dump: FlatDump, journal: Journal | None, client: Any
     ) -> tuple[FlatDump, Table]:
-        from resispec_verify.runs.over_dumps import evaluate_dump
-        from resispec_verify.tables.reading import position_range
-
         first, last = position_range(dump, self.reading)
         self.positions += last - first
         done = self._done(journal, number, dump)
@@ -130,9 +119,6 @@ class ResumableRun:
 
     def _header(self, dumps: list[FlatDump]) -> dict[str, Any]:
         """The first line of the journal: what its results depend on."""
-        from resispec_verify import __version__
-        from resispec_verify.dumps.fingerprint import fingerprint, size_of
-
         found = []
         for dump in dumps:
             with progress(dump.path, size_of(dump.path)) as advance:
@@ -148,8 +134,6 @@ class ResumableRun:
 
     def _done(self, journal: Journal | None, number: int, dump: FlatDump) -> dict[Span, Table]:
         """What the journal has of a dump."""
-        from resispec_verify.tables.table import Table
-
         if journal is None:
             return {}
         done: dict[Span, Table] = {}
@@ -192,7 +176,6 @@ class ResumableRun:
         """How spans are evaluated on the cluster; None without one."""
         if client is None:
             return None
-        from resispec_verify.dumps.fingerprint import fingerprint
         from resispec_verify.runs.cluster import SharedWork, run
 
         found = fingerprint(dump.path, whole=False)

@@ -1,21 +1,17 @@
 """`resispec-verify rules`: the rules, what is claimed of them, and what is so."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from resispec_verify.cli.options import JsonOption, Options, values_of
-from resispec_verify.cli.output import json_report, print_lines
+from resispec_verify.catalogue.attack import Search, attack
+from resispec_verify.catalogue.measured import CATALOGUE, rules_table
+from resispec_verify.cli.options.group import Options, check_range, values_of
+from resispec_verify.cli.options.outputs import JsonOption
 from resispec_verify.cli.parameters import Count, Number, Text
-from resispec_verify.cli.table import print_records
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.catalogue.attack import Search
-
-__all__ = ["rules"]
+from resispec_verify.report.table import print_lines, print_records
+from resispec_verify.schema import envelope
 
 TITLE = "measured: exact marginals in rational arithmetic on a fixed family of pairs"
 # Columns that a narrow terminal can do without, in the order in which they go.
@@ -25,29 +21,20 @@ LONGEST_BUDGET = 86_400  # seconds; more than a day is a slip of the keyboard
 
 @dataclass(frozen=True, kw_only=True)
 class AttackOptions(Options):
-    """What a search looks through.
-
-    Attributes
-    ----------
-    vocab
-        For --attack: number of tokens, 2 to 8 (5).
-    candidates
-        For --attack: number of candidates, or length of a path; several are tried by default.
-    seed
-        For --attack: of the random starts (0).
-    budget
-        For --attack: seconds to search (20), at most a day.
-    """
+    """What a search looks through."""
 
     vocab: Count | None = None
+    """For --attack: number of tokens, 2 to 8 (5)."""
     candidates: Count | None = None
+    """For --attack: number of candidates, or length of a path; several are tried by default."""
     seed: Count | None = None
+    """For --attack: of the random starts (0)."""
     budget: Number | None = None
+    """For --attack: seconds to search (20), at most a day."""
 
     def check(self) -> None:
         """Refuse numbers that are out of range."""
-        if self.seed is not None and self.seed < 0:
-            raise InputError(f"--seed must not be negative, got {self.seed}")
+        check_range(0, seed=self.seed)
         if self.budget is not None and not 0 < self.budget <= LONGEST_BUDGET:
             raise InputError(
                 f"--budget must be above 0 and at most {LONGEST_BUDGET} seconds (a day), got {self.budget:g}"
@@ -71,14 +58,12 @@ def rules(
         return _attack(attack, search, output)
     if unused := [name for name, value in values_of(search).items() if value is not None]:
         raise InputError(f"--{unused[0]} is an option of --attack; give --attack NAME, or leave it out")
-    from resispec_verify.catalogue.measured import rules_table
-
     results = rules_table()
-    console = output.write(json_report("rules", results))
+    console = output.write(envelope("rules", results))
     records = [_record(r) for r in results]
     left = tuple(name for name in records[0] if name != "TV max")
     print_records(console, TITLE, records, dispensable=DISPENSABLE, left=left)
-    print_lines(console, remarks(results))
+    print_lines(console, _remarks(results))
     return 0
 
 
@@ -94,7 +79,7 @@ def _record(r: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def remarks(results: list[dict[str, Any]]) -> list[str]:
+def _remarks(results: list[dict[str, Any]]) -> list[str]:
     lines = ["exact: on this family. inexact: see the witness, which can be checked by hand."]
     for r in results:
         if r["measured"] == "exact-if":
@@ -119,9 +104,6 @@ def _emits(witness: dict[str, Any]) -> str:
 
 
 def _attack(name: str, options: AttackOptions, output: JsonOption) -> int:
-    from resispec_verify.catalogue.attack import attack
-    from resispec_verify.catalogue.measured import CATALOGUE
-
     breaking = CATALOGUE[name].inexact_with if name in CATALOGUE else None
     variants = [None] if breaking is None else [None, breaking]
     seed = options.seed or 0
@@ -137,7 +119,7 @@ def _attack(name: str, options: AttackOptions, output: JsonOption) -> int:
         for variant in variants
     ]
     results = [_report(search, seed) for search in searches]
-    console = output.write(json_report("rules", results, attack=name))
+    console = output.write(envelope("rules", results, attack=name))
     for search, r in zip(searches, results, strict=True):
         print_lines(console, _found(search, r))
     return 0

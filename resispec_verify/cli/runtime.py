@@ -1,21 +1,24 @@
 """`resispec-verify runtime`: what one rejection costs, by phase."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from resispec_verify.backends import get_backend
 from resispec_verify.cli.one_position import dump_at
-from resispec_verify.cli.options import ArrayOptions, DumpOptions, PlotOptions, make_sampling
-from resispec_verify.cli.output import files_read, json_report, print_lines, printable
+from resispec_verify.cli.options.group import check_range
+from resispec_verify.cli.options.outputs import PlotOptions
+from resispec_verify.cli.options.readings import make_sampling
+from resispec_verify.cli.options.sources import DumpOptions
+from resispec_verify.cli.options.work import ArrayOptions
+from resispec_verify.cli.output import files_read
 from resispec_verify.cli.parameters import Count, DumpFile, Number
-from resispec_verify.cli.table import print_records
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    import numpy as np
-
-__all__ = ["runtime"]
+from resispec_verify.report.table import print_lines, print_records, printable
+from resispec_verify.schema import envelope
+from resispec_verify.tables.input_kind import input_kind
+from resispec_verify.tables.runtime import results, time_steps
 
 MOST_TOKENS, MOST_REPEATS = 1 << 24, 100_000
 NOT_MEASURED = "Drafting and target verification are not measured: they need models."
@@ -30,17 +33,14 @@ class RowOptions(DumpOptions):
     ----------
     logits
         A dump of target and draft logits. Default: random logits.
-    position
-        Position of the dump, 0-based. Default: 0.
-    vocab
-        Tokens of the random logits. Default: 32000.
-    seed
-        Seed of the random logits. Default: 0.
     """
 
     position: Count | None = None
+    """Position of the dump, 0-based. Default: 0."""
     vocab: Count | None = None
+    """Tokens of the random logits. Default: 32000."""
     seed: Count | None = None
+    """Seed of the random logits. Default: 0."""
 
     def rows(self) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
         """Target and draft ``(V,)``, and what a report says of where they come from."""
@@ -52,8 +52,6 @@ class RowOptions(DumpOptions):
             raise InputError("give either --logits PATH or --vocab, not both")
         if self.seed is not None:
             raise InputError("--seed is that of random logits; leave it out with --logits")
-        from resispec_verify.tables.input_kind import input_kind
-
         dump, i = dump_at(self.paths, self.position)
         input_kind(dump, None)
         batch = dump.batch(i, i + 1)
@@ -61,12 +59,8 @@ class RowOptions(DumpOptions):
 
 
 def _random(vocab: int, seed: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-    import numpy as np
-
-    if not 1 <= vocab <= MOST_TOKENS:
-        raise InputError(f"--vocab must be in 1..{MOST_TOKENS}, got {vocab}")
-    if seed < 0:
-        raise InputError(f"--seed must not be negative, got {seed}")
+    check_range(1, MOST_TOKENS, vocab=vocab)
+    check_range(0, seed=seed)
     rng = np.random.default_rng(seed)
     target = 3.0 * rng.standard_normal(vocab)
     return target, target + rng.standard_normal(vocab), {"random": True, "seed": seed}
@@ -95,14 +89,10 @@ def runtime(
     output.csv
         Write one line a phase here.
     """
-    from resispec_verify.backends import get_backend
-    from resispec_verify.tables.runtime import results, time_steps
-
     source = source.joined(files)
     output.check(files_read(source.paths))
     make_sampling("--", temperature)
-    if not 1 <= repeats <= MOST_REPEATS:
-        raise InputError(f"--repeats must be in 1..{MOST_REPEATS}, got {repeats}")
+    check_range(1, MOST_REPEATS, repeats=repeats)
     target, draft, facts = source.rows()
     backend, how = get_backend(arrays.backend), {"precision": arrays.precision, "repeats": repeats}
     rows = results(time_steps(target, draft, backend=backend, temperature=temperature, **how))
@@ -110,7 +100,7 @@ def runtime(
     facts["not_measured"] = ["drafting", "target verification"]
     title = f"V = {facts['vocab']:,}, {backend.name}, {arrays.precision}"
     console = output.write(
-        json_report("runtime", rows, **facts),
+        envelope("runtime", rows, **facts),
         lambda: [_flat(row) for row in rows],
         lambda: _figure(rows, f"one rejection at one position, {title}, n = {repeats}"),
     )

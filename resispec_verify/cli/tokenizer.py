@@ -1,13 +1,9 @@
 """Texts of tokens from a `tokenizer.json`, read with the `tokenizers` library where it is installed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 
 from resispec_verify.errors import InputError
-
-__all__ = ["token_texts"]
 
 
 def token_texts(path: Path, tokens: Iterable[int]) -> dict[int, str]:

@@ -1,18 +1,16 @@
 """Rules from a user's own file, ``--rule path/to/file.py:Name``. Loading one executes that file."""
 
-from __future__ import annotations
-
 import sys
 import types
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from resispec_verify.cli.check_apart import StartedInside
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.rules import Rule
-
-__all__ = ["check_counts", "choose_rules", "load_rule"]
+from resispec_verify.rules import NEED_PARAMETERS, PATH_RULES, RULES, Rule
+from resispec_verify.rules.checked import CheckedRule, check_interface
+from resispec_verify.rules.foreign import muted, reason_of
+from resispec_verify.rules.spec import options_in, parse_rule
 
 
 def choose_rules(names: list[str], candidates: int, **options: Any) -> tuple[Rule, ...]:
@@ -26,10 +24,6 @@ def choose_rules(names: list[str], candidates: int, **options: Any) -> tuple[Rul
         Unknown or unusable rule, an option that none of the rules has, two rules of one name, or a number of
         candidates that a rule is not defined for.
     """
-    from resispec_verify.rules import NEED_PARAMETERS, PATH_RULES, RULES
-    from resispec_verify.rules.checked import CheckedRule
-    from resispec_verify.rules.spec import parse_rule
-
     names_taken = [*RULES, *NEED_PARAMETERS, *PATH_RULES]
     given = {name: value for name, value in options.items() if value is not None}
     chosen: list[Rule] = []
@@ -53,9 +47,6 @@ def choose_rules(names: list[str], candidates: int, **options: Any) -> tuple[Rul
 
 def _refuse_idle(given: dict[str, Any], names: list[str]) -> None:
     """Refuse options that no rule of the run takes; a rule from a file or with the option itself does not."""
-    from resispec_verify.rules import RULES
-    from resispec_verify.rules.spec import options_in, parse_rule
-
     ours = [name for name in names if not _is_file(name)]
     for option in given:
         having = [name for name, rule in RULES.items() if option in getattr(rule, "__dataclass_fields__", {})]
@@ -93,9 +84,6 @@ def load_rule(name: str) -> Rule:
     InputError
         No such file or name, a file that does not run, or something that is not a usable rule.
     """
-    from resispec_verify.rules import Rule
-    from resispec_verify.rules.checked import CheckedRule, check_interface
-
     where = f"--rule {name}"
     path, _, attribute = name.rpartition(":")
     if name.endswith(".py") or not attribute:
@@ -111,9 +99,6 @@ def load_rule(name: str) -> Rule:
 
 
 def _execute(path: Path, where: str) -> types.ModuleType:
-    from resispec_verify.cli.check_apart import StartedInside
-    from resispec_verify.rules.foreign import muted, reason_of
-
     try:
         if path.exists() and not path.is_file():
             raise InputError(f"{where}: not a regular file; give a file of Python code")
@@ -148,8 +133,6 @@ def _line(error: BaseException, path: str) -> int | None:
 
 
 def _others(module: types.ModuleType) -> str:
-    from resispec_verify.rules import Rule
-
     names = [
         name
         for name, value in vars(module).items()

@@ -1,12 +1,12 @@
 """Samplers from a user's own code: ``module:callable``, ``path/to/file.py:callable`` or ``cmd:PROGRAM``."""
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import importlib.util
 import os
+import pkgutil
 import shlex
+import shutil
 import sys
 import types
 from collections.abc import Callable
@@ -15,8 +15,8 @@ from typing import Any
 
 from resispec_verify.cli.user_rules import _execute
 from resispec_verify.errors import InputError
-
-__all__ = ["load_sampler"]
+from resispec_verify.rules.foreign import muted, reason_of
+from resispec_verify.sampler_check.command import CommandSampler
 
 
 def load_sampler(name: str, style: str) -> Callable[..., Any]:
@@ -45,8 +45,6 @@ def load_sampler(name: str, style: str) -> Callable[..., Any]:
 
 
 def _imported(module: str, where: str) -> types.ModuleType:
-    from resispec_verify.rules.foreign import muted, reason_of
-
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does; a console script does not
     try:
@@ -66,8 +64,6 @@ def _imported(module: str, where: str) -> types.ModuleType:
 
 def _modules() -> list[str]:
     """Names of modules here and of those that are installed."""
-    import pkgutil
-
     return sorted(
         {module.name for module in pkgutil.iter_modules()} | {path.stem for path in Path().glob("*.py")}
     )
@@ -107,10 +103,6 @@ def _nearest(name: str, names: list[str]) -> str:
 
 
 def _command(line: str, style: str) -> Callable[..., Any]:
-    import shutil
-
-    from resispec_verify.sampler_check.command import CommandSampler
-
     try:
         words = shlex.split(line)
     except ValueError as error:

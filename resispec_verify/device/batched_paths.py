@@ -114,7 +114,7 @@ def _first_prices(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """By row: the price of the last first rejection to follow, and how many paths there are at most."""
     xp = array_namespace(target)
-    walk = _Walk(target, draft, candidates, 0.0, 0)
+    walk = _ArrayWalk(target, draft, candidates, 0.0, 0)
     p, q = walk.p[:, :-1], walk.q[:, :-1]
     t = xp.clip(q - p, 0.0, None)
     flat = xp.reshape(t, (-1,))
@@ -170,7 +170,7 @@ def path_sums(
     """
     rows, vocab = target.shape
     room = room_for(rows, vocab, candidates) if room is None else max(room, vocab + candidates)
-    return _Walk(target, draft, candidates, theta, room).run()
+    return _ArrayWalk(target, draft, candidates, theta, room).run()
 
 
 class _Paths(NamedTuple):
@@ -190,7 +190,7 @@ class _Paths(NamedTuple):
     holes: tuple[Any, ...]
 
 
-class _Walk:
+class _ArrayWalk:
     """All paths of one batch of rows, depth first in chunks.
 
     Rows of V numbers lie one after the other, each with one more entry at its end: V stands for "no token",

@@ -148,7 +148,7 @@ def path_sums(
     room = room_for(rows, vocab, MOST_CANDIDATES) if room is None else room
     if room < vocab + 2:
         raise InputError(f"room for {room} paths; a vocabulary of {vocab} needs at least {vocab + 2}")
-    return _Walk(device, target, draft, candidates, theta, room).run()
+    return _KernelWalk(device, target, draft, candidates, theta, room).run()
 
 
 def shaped_marginals(
@@ -159,7 +159,7 @@ def shaped_marginals(
     return batched_paths.shaped_marginals(sums, target, draft, candidates, gap=gap, most_paths=most_paths)
 
 
-class _Walk:
+class _KernelWalk:
     """Paths of one batch of rows, one number of rejections after the other."""
 
     def __init__(

@@ -28,6 +28,7 @@ from resispec_verify.dumps.kinds.keys import (
 from resispec_verify.dumps.kinds.rounds import Round, RoundLogits, RoundsDump, rounds_from_mapping
 from resispec_verify.dumps.kinds.target import TargetDump, target_from_mapping
 from resispec_verify.dumps.kinds.tree import TreeDump, TreeLogits, tree_from_mapping
+from resispec_verify.dumps.opening import PathLike
 from resispec_verify.dumps.parts.reduced import MAP_KEY, MASK_KEY
 from resispec_verify.dumps.parts.shard_files import find_shards
 from resispec_verify.dumps.parts.shards import AnyDump, PartSource, join
@@ -56,8 +57,6 @@ __all__ = [
     "open_tree",
     "target_of",
 ]
-
-PathLike = str | os.PathLike[str]
 
 
 def open_dump(path: PathLike, *, pad_vocab: bool = False, shards: Axis | None = None) -> FlatDump:

@@ -9,10 +9,13 @@ from typing import BinaryIO
 
 from resispec_verify.errors import InputError
 
-__all__ = ["Crumb", "as_path", "check_file", "key_name", "listing", "open_file", "show"]
+__all__ = ["Crumb", "PathLike", "as_path", "check_file", "key_name", "listing", "open_file", "show"]
 
 LONGEST_NAME = 80
 MOST_NAMES = 20
+
+PathLike = str | os.PathLike[str]
+"""The path of a file, as callers may give it."""
 
 Crumb = tuple["Crumb", object] | None
 """Where a value lies in nested containers: (where its container lies, its key or index)."""

@@ -24,6 +24,7 @@ from typing import Any, Literal
 import numpy as np
 
 from resispec_verify.distributions import Sampling
+from resispec_verify.errors import InputError
 from resispec_verify.evidence.changing_laws import ChangingLaws
 from resispec_verify.logged.block import goes_on, passes
 from resispec_verify.logged.coins import repeats
@@ -31,12 +32,13 @@ from resispec_verify.logged.drafts import bet_on_drafts
 from resispec_verify.logged.next_tokens import NextToken, bet_on
 from resispec_verify.logged.round_rows import RoundRows, read_rows, tv_slack
 from resispec_verify.logged.rounds_input import Rounds
-from resispec_verify.rules import Block, Rule
+from resispec_verify.rules import Block, PathRule, Rule
 
 __all__ = [
     "Check",
     "Replay",
     "replay",
+    "replayable",
     "tests_of",
 ]
 
@@ -117,6 +119,20 @@ def acceptance(rule: Rule, rows: RoundRows, tokens: np.ndarray) -> np.ndarray:
     value, low, high = found
     low, high = low * (1 - 2 * rows.rounding), np.minimum(high * (1 + 2 * rows.rounding), 1.0)
     return np.stack([value, np.minimum(low, value), np.maximum(high, value)])
+
+
+def replayable(rule: Rule | PathRule, where: str) -> Rule | Block:
+    """The rule, if rounds can be replayed with it; raises `InputError`, which begins with ``where``."""
+    if isinstance(rule, Block):
+        return rule
+    if not isinstance(rule, Rule):
+        raise InputError(f"{where}: replay knows of the rules for paths only block")
+    if rule.depends_on == "tuple" or rule.least_candidates > 1:
+        raise InputError(
+            f"{where}: decides about several candidates of one position at once; replay needs a "
+            "rule that verifies one draft token a position, such as speculative, or block"
+        )
+    return rule
 
 
 def tests_of(rule: Rule | Block) -> int:

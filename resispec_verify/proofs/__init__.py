@@ -1,7 +1,7 @@
 """Each statement of the paper, and of this project, proved, repaired or refuted by machine.
 
-One file a statement, with a function ``prove() -> Report`` whose parameters mutate the proof; a mutated proof
-must fail, which the tests check. The arithmetic is symbols (SymPy) or fractions; the oracle enumerates.
+One file a statement, with a function ``prove() -> ProofReport`` whose parameters mutate the proof; a mutated
+proof must fail, which the tests check. The arithmetic is symbols (SymPy) or fractions; the oracle enumerates.
 ``proofs/coq``, outside the package, holds machine-checked proofs of some of the same statements.
 """
 
@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from resispec_verify.errors import InputError
 
-from ._report import Report
+from ._report import ProofReport
 
-__all__ = ["TITLES", "Proved", "Report", "find", "prove", "prove_all"]
+__all__ = ["TITLES", "ProofReport", "Proved", "find", "prove", "prove_all"]
 
 #: Statement -> title: the paper's, then this project's own. The file is the name with ``_`` for ``-``.
 TITLES = {
@@ -49,7 +49,7 @@ class Proved(NamedTuple):
     """One line of the ledger: a statement, its report, and the seconds that it took."""
 
     name: str
-    report: Report
+    report: ProofReport
     seconds: float
 
     @property

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Report"]
+__all__ = ["ProofReport"]
 
 
 @dataclass(frozen=True)
-class Report:
+class ProofReport:
     """What was claimed, and what became of each check.
 
     Attributes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from ._laws import least_ratio, overfull, pairs
-from ._report import Report
+from ._report import ProofReport
 from ._symbols import is_positive, symbols
 from .proposition_2 import ideal_proxy_exists
 
@@ -25,7 +25,7 @@ LINES = (
 )
 
 
-def prove(*, disjoint: bool = True, over: bool = True) -> Report:
+def prove(*, disjoint: bool = True, over: bool = True) -> ProofReport:
     """Prove the paradox; without disjoint supports, or at tokens with q <= p, it must fail."""
     p, over_by, Z = symbols("p over_by Z")
     q = p + over_by
@@ -46,4 +46,4 @@ def prove(*, disjoint: bool = True, over: bool = True) -> Report:
         ("(2) the same with q > 0, Z in twelfths", full),
         ("(3) no proxy at any overfull token, with or without full support", aligned),
     )
-    return Report(STATEMENT, "proved", ("SymPy", "rational"), checks, LINES, left="nothing")
+    return ProofReport(STATEMENT, "proved", ("SymPy", "rational"), checks, LINES, left="nothing")

@@ -8,7 +8,7 @@ from typing import Any
 from resispec_verify.oracle import get_proxy
 
 from ._laws import overfull, pairs
-from ._report import Report
+from ._report import ProofReport
 from ._symbols import absolute, is_nonnegative, orders, symbols
 
 __all__ = ["prove"]
@@ -26,7 +26,7 @@ LINES = (
 )
 
 
-def prove(*, others: Callable[[Any], Any] = lambda mass: mass) -> Report:
+def prove(*, others: Callable[[Any], Any] = lambda mass: mass) -> ProofReport:
     """Prove Eq. 12; `others` maps a number >= 0 to the mass of s (or r) off x0, so a sign there must fail."""
     rest, gap = symbols("rest gap1")
     bound = True
@@ -52,7 +52,7 @@ def prove(*, others: Callable[[Any], Any] = lambda mass: mass) -> Report:
         (f"Z - |q(x0) - p(x0)| is what lies off x0, {cases} patterns (sign of q - p; r or s zero)", bound),
         (f"Definition 1 holds with Z = q(x0) - p(x0) in all {count} cases, V = 2, 3", attained),
     )
-    return Report(
+    return ProofReport(
         STATEMENT, "proved", ("SymPy", "rational"), checks, LINES,
         left="Definition 1 for Algorithm 1's proxy at V > 3, which follows from eq-13-repaired",
     )  # fmt: skip

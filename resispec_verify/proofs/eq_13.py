@@ -8,7 +8,7 @@ from fractions import Fraction
 from resispec_verify.oracle import Law, get_proxy
 
 from ._laws import least_ratio, overfull, pairs, show
-from ._report import Report
+from ._report import ProofReport
 
 __all__ = ["as_printed", "prove"]
 
@@ -31,7 +31,7 @@ def as_printed(ratio: Fraction, gap: Fraction, room: Fraction) -> Fraction:
     return max(ratio, gap)
 
 
-def prove(*, budget: Callable[[Fraction, Fraction, Fraction], Fraction] = as_printed) -> Report:
+def prove(*, budget: Callable[[Fraction, Fraction, Fraction], Fraction] = as_printed) -> ProofReport:
     """Refute Eq. 13; with a `budget` cut to the room, or with the gap alone, there is nothing to find."""
     infeasible: tuple[Law, Law, int] | None = None
     unnormalised: tuple[Law, Law, int] | None = None
@@ -71,4 +71,4 @@ def prove(*, budget: Callable[[Fraction, Fraction, Fraction], Fraction] = as_pri
         ("the oracle caps that pair", get_proxy(p, q, 0, budget="floor").capped),
         ("a feasible pair with sum k < 1 exists with V = 2", unnormalised is not None),
     )
-    return Report(STATEMENT, "refuted", ("rational",), checks, tuple(lines), left="nothing")
+    return ProofReport(STATEMENT, "refuted", ("rational",), checks, tuple(lines), left="nothing")

@@ -8,7 +8,7 @@ from fractions import Fraction
 from resispec_verify.oracle import get_proxy
 
 from ._laws import least_ratio, overfull, pairs
-from ._report import Report
+from ._report import ProofReport
 from ._symbols import is_zero, symbols
 
 __all__ = ["capped", "prove"]
@@ -31,7 +31,7 @@ def capped(ratio: Fraction, gap: Fraction, room: Fraction) -> Fraction:
     return min(max(ratio, gap), room)
 
 
-def prove(*, budget: Callable[[Fraction, Fraction, Fraction], Fraction] = capped) -> Report:
+def prove(*, budget: Callable[[Fraction, Fraction, Fraction], Fraction] = capped) -> ProofReport:
     """Prove the repaired budget; Eq. 13 as printed in its place must fail."""
     q, p = symbols("q p")
     off, reserve = symbols("off r_off")  # target mass and reserve off x0; r(x0) = 0, s lives at x0
@@ -54,4 +54,4 @@ def prove(*, budget: Callable[[Fraction, Fraction, Fraction], Fraction] = capped
         ("the oracle's r has this mass, vanishes at x0 and stays below p", agrees),
         (f"sum k = 1 exactly if Z is the gap; it is above it in {above} cases", normal and above > 0),
     )
-    return Report(STATEMENT, "repaired", ("SymPy", "rational"), checks, LINES, left="nothing")
+    return ProofReport(STATEMENT, "repaired", ("SymPy", "rational"), checks, LINES, left="nothing")

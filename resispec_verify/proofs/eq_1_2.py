@@ -9,7 +9,7 @@ from typing import Any
 from resispec_verify.oracle import State, Transcription, accept_ratio, enumerate_rule, normalise
 
 from ._laws import pairs
-from ._report import Report
+from ._report import ProofReport
 from ._symbols import is_zero, least, orders, positive_part
 
 __all__ = ["prove", "standard"]
@@ -32,7 +32,7 @@ def standard(target: Any, draft: Any) -> Any:
     return positive_part(target - draft)
 
 
-def prove(*, residual: Callable[[Any, Any], Any] = standard) -> Report:
+def prove(*, residual: Callable[[Any, Any], Any] = standard) -> ProofReport:
     """Prove Eq. 1-2; any other `residual` of a token's (p, q) is a mutation, which must fail."""
     mass = normaliser = True
     for p, q in orders(2):
@@ -53,7 +53,7 @@ def prove(*, residual: Callable[[Any, Any], Any] = standard) -> Report:
         (f"the enumerated law is p, {len(family)} pairs with V <= 3, n = 1, 2, 3", exact),
         ("(p - q)_+ has no mass only for p = q, same pairs", undefined),
     )
-    return Report(
+    return ProofReport(
         STATEMENT, "proved", ("SymPy", "rational"), checks, LINES,
         left="nothing", coq=("token_free.v: specinfer_exact",),
     )  # fmt: skip

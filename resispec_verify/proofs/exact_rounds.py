@@ -12,7 +12,7 @@ from typing import Any
 from resispec_verify.oracle import Law, State, Transcription, accept_ratio, enumerate_rule, normalise
 
 from ._laws import overfull, pairs
-from ._report import Report
+from ._report import ProofReport
 from ._symbols import import_sympy, is_zero, least, orders, positive_part
 
 __all__ = ["prove", "subtract"]
@@ -109,7 +109,9 @@ def check_rationals(combine: Callable[[Any, Any], Any], samples: int, seed: int)
     ]
 
 
-def prove(*, combine: Callable[[Any, Any], Any] = subtract, samples: int = 120, seed: int = 20) -> Report:
+def prove(
+    *, combine: Callable[[Any, Any], Any] = subtract, samples: int = 120, seed: int = 20
+) -> ProofReport:
     """Prove the characterisation.
 
     Parameters
@@ -121,11 +123,11 @@ def prove(*, combine: Callable[[Any, Any], Any] = subtract, samples: int = 120, 
 
     Returns
     -------
-    Report
+    ProofReport
         The checks and the argument.
     """
     checks = check_symbolically(combine) + check_rationals(combine, samples, seed)
-    return Report(
+    return ProofReport(
         STATEMENT, "proved", ("SymPy", "rational"), tuple(checks), LINES,
         left="nothing",
         coq=("exact_round.v: exact_round_iff", "exact_round.v: exact_rule_iff",

@@ -10,7 +10,7 @@ from resispec_verify.oracle import Law, enumerate_rule, limit_by_subsets
 from resispec_verify.oracle.shipped.optimal_joint import optimal_joint
 
 from ._laws import pairs
-from ._report import Report
+from ._report import ProofReport
 from ._symbols import is_nonnegative, is_zero, least, orders, symbols
 
 __all__ = ["convex", "envelope", "lay_out", "prove"]
@@ -40,7 +40,7 @@ LINES = (
 )
 
 Ends = list[tuple[Fraction, Fraction]]
-Step = Callable[[Ends, int], tuple[int, Fraction]]
+Envelope = Callable[[Ends, int], tuple[int, Fraction]]
 
 
 def convex(ends: Ends, first: int) -> tuple[int, Fraction]:
@@ -53,7 +53,7 @@ def convex(ends: Ends, first: int) -> tuple[int, Fraction]:
     return max(end for end, value in slopes.items() if value == slope), slope
 
 
-def envelope(p: Law, q: Law, n: int, step: Step = convex) -> list[tuple[Fraction, Fraction, list[int]]]:
+def envelope(p: Law, q: Law, n: int, step: Envelope = convex) -> list[tuple[Fraction, Fraction, list[int]]]:
     """The segments: where each begins, its slope, and its tokens in descending order of p/q."""
     order = sorted((x for x in range(len(p)) if q[x] > 0), key=lambda x: p[x] / q[x], reverse=True)
     ends, above = [(Fraction(0), Fraction(0))], Fraction(0)
@@ -98,7 +98,7 @@ def lay_out(
     return parts
 
 
-def prove(*, step: Step = convex) -> Report:
+def prove(*, step: Envelope = convex) -> ProofReport:
     """Prove the theorem.
 
     Parameters
@@ -138,13 +138,13 @@ def prove(*, step: Step = convex) -> Report:
         ),
         ("n = 2: the race on it emits p and accepts with the limit, V <= 3", exact),
     )
-    return Report(
+    return ProofReport(
         STATEMENT, "proved", ("SymPy", "rational"), checks, LINES,
         left="induction and intermediate value in words; the layout itself is built for n = 2",
     )  # fmt: skip
 
 
-def _winners(family: list[tuple[Law, Law]], step: Step) -> tuple[bool, bool]:
+def _winners(family: list[tuple[Law, Law]], step: Envelope) -> tuple[bool, bool]:
     """Whether the winner's law accepts with the limit, and is one: no set wins more than it can."""
     limit = bases = True
     for p, q in family:
@@ -159,7 +159,7 @@ def _winners(family: list[tuple[Law, Law]], step: Step) -> tuple[bool, bool]:
     return limit, bases
 
 
-def _raced(family: list[tuple[Law, Law]], step: Step) -> tuple[bool, bool]:
+def _raced(family: list[tuple[Law, Law]], step: Envelope) -> tuple[bool, bool]:
     """Whether the layout for n = 2 exists with the winner's law, and the race on it is exact and optimal."""
     built = exact = True
     for p, q in family:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from ._laws import laws, least_ratio, pairs
-from ._report import Report
+from ._report import ProofReport
 from ._symbols import absolute, is_positive, is_zero, orders, symbols
 
 __all__ = ["prove"]
@@ -25,7 +25,7 @@ LINES = (
 )
 
 
-def prove(*, distance: Callable[[Any], Any] = absolute) -> Report:
+def prove(*, distance: Callable[[Any], Any] = absolute) -> ProofReport:
     """Prove Lemma 1 and its converse; another `distance` (the signed difference, say) must fail."""
     gap = symbols("gap:2")[1]
     token = True
@@ -50,7 +50,7 @@ def prove(*, distance: Callable[[Any], Any] = absolute) -> Report:
         ("r = Z q implies J = 0, the same", backward),
         ("Z q <= p at every token exactly if Z <= Z*, V = 2, 3", allowed),
     )
-    return Report(
+    return ProofReport(
         STATEMENT, "proved", ("SymPy", "rational"), checks, LINES,
         left="nothing", coq=("theorem_2.v: L_zero_iff",),
     )  # fmt: skip

@@ -17,7 +17,7 @@ from resispec_verify.oracle import (
 from resispec_verify.oracle.shipped.optimal_sequential import optimal_sequential
 
 from ._laws import pairs
-from ._report import Report
+from ._report import ProofReport
 from ._symbols import is_nonnegative, is_zero, least, orders, positive_part, symbols
 
 __all__ = ["prove", "taken"]
@@ -53,7 +53,7 @@ def taken(p: Any, time_draft: Any) -> Any:
 
 def prove(
     *, covered: Callable[[Any, Any], Any] = taken, times: Callable[..., Any] = sequential_times
-) -> Report:
+) -> ProofReport:
     """Prove the theorem.
 
     Parameters
@@ -80,7 +80,7 @@ def prove(
          values == [Fraction(61, 70), Fraction(166, 175), 1]),
         ("linear programs over masses, and over histories, agree (to 1e-7), n = 2", programs),
     )  # fmt: skip
-    return Report(
+    return ProofReport(
         STATEMENT, "proved", ("SymPy", "rational"), checks, LINES,
         left="the intermediate value theorem, and the sums over rounds and tokens, are argued in words",
         coq=("optimal_sequential.v: optimal_sequential", "optimal_sequential.v: levels_exist",

@@ -18,7 +18,7 @@ from typing import Any
 
 from resispec_verify.oracle import path_identity
 
-from ._report import Report
+from ._report import ProofReport
 from ._symbols import import_sympy
 
 __all__ = ["prove", "standard_residual"]
@@ -113,7 +113,7 @@ def check_rationals(residual: Residual, samples: int, seed: int) -> list[tuple[s
     ]
 
 
-def prove(*, residual: Residual = standard_residual, samples: int = 200, seed: int = 20) -> Report:
+def prove(*, residual: Residual = standard_residual, samples: int = 200, seed: int = 20) -> ProofReport:
     """Prove the identity.
 
     Parameters
@@ -125,11 +125,11 @@ def prove(*, residual: Residual = standard_residual, samples: int = 200, seed: i
 
     Returns
     -------
-    Report
+    ProofReport
         The checks and the argument.
     """
     checks = check_symbolically(residual) + check_rationals(residual, samples, seed)
-    return Report(
+    return ProofReport(
         STATEMENT, "proved", ("SymPy", "rational"), tuple(checks), LINES,
         left="nothing", coq=("path_identity.v: path_identity", "path_identity.v: path_identity_any"),
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 from resispec_verify.oracle import get_proxy
 
 from ._laws import overfull, pairs
-from ._report import Report
+from ._report import ProofReport
 from ._symbols import is_zero, symbols
 
 __all__ = ["as_defined", "prove"]
@@ -28,7 +28,7 @@ def as_defined(target: Any, reserve: Any, slack: Any) -> Any:
     return target - reserve + slack
 
 
-def prove(*, proxy: Callable[[Any, Any, Any], Any] = as_defined) -> Report:
+def prove(*, proxy: Callable[[Any, Any, Any], Any] = as_defined) -> ProofReport:
     """Prove Proposition 1; any other `proxy` of a token's (p, r, s) is a mutation, which must fail."""
     p, r, s = symbols("p r s")
     token = is_zero(proxy(p, r, s) - p - (s - r))
@@ -54,4 +54,4 @@ def prove(*, proxy: Callable[[Any, Any, Any], Any] = as_defined) -> Report:
         (f"GetProxy in fractions: {met} proxies with sum s = Z and sum k = 1, {missed} with neither",
          agrees and met > 0 and missed > 0),
     )  # fmt: skip
-    return Report(STATEMENT, "proved", ("SymPy", "rational"), checks, LINES, left="nothing")
+    return ProofReport(STATEMENT, "proved", ("SymPy", "rational"), checks, LINES, left="nothing")

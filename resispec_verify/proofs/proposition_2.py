@@ -7,7 +7,7 @@ from fractions import Fraction
 from resispec_verify.oracle import Law
 
 from ._laws import least_ratio, pairs
-from ._report import Report
+from ._report import ProofReport
 from ._symbols import is_nonnegative, is_positive, orders, symbols
 
 __all__ = ["ideal_proxy_exists", "prove"]
@@ -57,7 +57,7 @@ def ideal_proxy_exists(
     return needed == Z or (needed < Z and room)
 
 
-def prove(*, disjoint: bool = True) -> Report:
+def prove(*, disjoint: bool = True) -> ProofReport:
     """Prove Proposition 2 and what it leaves out; dropping the disjoint supports must fail."""
     gap = symbols("gap:2")[1]
     token = True
@@ -80,4 +80,4 @@ def prove(*, disjoint: bool = True) -> Report:
         ("it exists exactly if Z <= Z* and q = 0 somewhere, the same", converse),
         (f"the bound is met without a proxy in {unattained} of them", unattained > 0),
     )
-    return Report(STATEMENT, "proved", ("SymPy", "rational"), checks, LINES, left="nothing")
+    return ProofReport(STATEMENT, "proved", ("SymPy", "rational"), checks, LINES, left="nothing")

@@ -9,7 +9,7 @@ from typing import Any
 from resispec_verify.oracle import Law, enumerate_rule, limit_by_subsets, specinfer
 
 from ._laws import pairs
-from ._report import Report
+from ._report import ProofReport
 from ._symbols import is_zero, symbols
 
 __all__ = ["limit_bound", "prove", "rejected"]
@@ -57,7 +57,7 @@ def prove(
     bound: Callable[[Fraction, Fraction, int], Fraction] = limit_bound,
     grows: Callable[[Fraction], Fraction] = rejected,
     ratio: Callable[[Any], Any] = lambda n: n / (2 * n - 1),
-) -> Report:
+) -> ProofReport:
     """Prove the bound and the ratio.
 
     Parameters
@@ -85,7 +85,7 @@ def prove(
         ("u^n - u^(2n-1) is stationary at u^(n-1) = n/(2n-1), n a symbol", stationary),
         ("there the bound is 1, and 1/r_n = 1 - (n-1)/(2n-1) u^n; r_2 = 27/23", flat),
     )
-    return Report(
+    return ProofReport(
         STATEMENT, "proved", ("SymPy", "rational"), checks, LINES,
         left="that S'_k <= S_k, and that the stationary point is the maximum, are argued in words",
         coq=("specinfer_bound.v: specinfer_bound", "specinfer_bound.v: transport_bound"),

@@ -23,7 +23,7 @@ from resispec_verify.oracle import (
 )
 
 from ._laws import laws, overfull, pairs, show
-from ._report import Report
+from ._report import ProofReport
 
 __all__ = ["algorithm_1", "prove", "readings"]
 
@@ -154,7 +154,7 @@ def check_printed_proof() -> list[tuple[str, bool]]:
     ]  # fmt: skip
 
 
-def prove(*, variants: Mapping[str, NextResidual] | None = None) -> Report:
+def prove(*, variants: Mapping[str, NextResidual] | None = None) -> ProofReport:
     """Refute Theorem 1 for Algorithm 1.
 
     Parameters
@@ -164,13 +164,13 @@ def prove(*, variants: Mapping[str, NextResidual] | None = None) -> Report:
 
     Returns
     -------
-    Report
+    ProofReport
         The checks, the argument and the counterexamples, smallest first.
     """
     chosen = readings() if variants is None else variants
     searched, found = check_counterexamples(chosen)
     checks = searched + check_two_overfull(chosen) + check_printed_proof()
-    return Report(
+    return ProofReport(
         STATEMENT, "refuted", ("rational",), tuple(checks), (*ARGUMENT, *found),
         left="exactness for V = 2 and every n is argued in words; exhausted for n = 1, 2",
         coq=("theorem_1.v: theorem_1_false", "theorem_1.v: resispec_biased", "theorem_1.v: every_vocabulary"),

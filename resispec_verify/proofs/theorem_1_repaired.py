@@ -10,7 +10,7 @@ from typing import Any
 from resispec_verify.oracle import Law, State, Transcription, enumerate_rule, normalise
 
 from ._laws import pairs
-from ._report import Report
+from ._report import ProofReport
 from ._symbols import is_nonnegative, is_zero, least, orders
 
 __all__ = ["common_mass", "prove"]
@@ -37,7 +37,7 @@ def common_mass(p: Any, q: Any, k: Any) -> Any:
     return least(p, k)
 
 
-def prove(*, accepted: Callable[[Any, Any, Any], Any] = common_mass, below: bool = True) -> Report:
+def prove(*, accepted: Callable[[Any, Any, Any], Any] = common_mass, below: bool = True) -> ProofReport:
     """Prove the repaired theorem.
 
     Parameters
@@ -69,7 +69,7 @@ def prove(*, accepted: Callable[[Any, Any, Any], Any] = common_mass, below: bool
         ("it is token-free shaping: (p - q)_+ <= p - min(p, k) <= p, the same", shaping),
         (f"the enumerated law of two rounds is p, {count} rules with V = 2, 3", exact),
     )
-    return Report(
+    return ProofReport(
         STATEMENT, "repaired", ("SymPy", "rational"), checks, LINES,
         left="nothing", coq=("token_free.v: shaped_exact",),
     )  # fmt: skip

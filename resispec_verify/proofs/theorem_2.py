@@ -9,7 +9,7 @@ from fractions import Fraction
 from resispec_verify.oracle import Law, least_distance
 
 from ._laws import least_ratio, pairs, show
-from ._report import Report
+from ._report import ProofReport
 
 __all__ = ["closed_form", "prove", "samples", "stretches"]
 
@@ -53,7 +53,9 @@ def stretches(curve: Curve, p: Law, q: Law) -> Iterator[tuple[Fraction, Fraction
             yield a, b
 
 
-def prove(*, curve: Curve = closed_form, allowed: Callable[[Law, Law], bool] = lambda p, q: True) -> Report:
+def prove(
+    *, curve: Curve = closed_form, allowed: Callable[[Law, Law], bool] = lambda p, q: True
+) -> ProofReport:
     """Refute part 2; a strictly increasing `curve`, or only pairs with p > 0 wherever q > 0, must fail."""
 
     def first(family: Iterable[tuple[Law, Law]], overlap: bool) -> tuple[Law, Law] | None:
@@ -89,7 +91,7 @@ def prove(*, curve: Curve = closed_form, allowed: Callable[[Law, Law], bool] = l
         ("p = (1, 1, 0)/2, q = (2, 2, 1)/5: L = 2/5 at Z = 1/20, ..., 1", flat),
         ("the oracle's linear program gives 2/5 there (to 1e-7), without Eq. 23", near),
     ]
-    return Report(
+    return ProofReport(
         STATEMENT, "refuted", ("rational",), tuple(checks), tuple(lines),
         left="nothing", coq=("theorem_2.v: theorem_2_false", "theorem_2.v: L_flat"),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 from resispec_verify.oracle import least_distance
 
 from ._laws import least_ratio, pairs
-from ._report import Report
+from ._report import ProofReport
 from ._symbols import absolute, is_nonnegative, is_positive, is_zero, least, orders, positive_part, symbols
 from .theorem_2 import TOLERANCE, closed_form, stretches
 
@@ -37,7 +37,7 @@ def bottleneck(reserve: Any, target: Any) -> Any:
     return positive_part(reserve - target)
 
 
-def prove(*, loss: Callable[[Any, Any], Any] = bottleneck, support: bool = True) -> Report:
+def prove(*, loss: Callable[[Any, Any], Any] = bottleneck, support: bool = True) -> ProofReport:
     """Prove the repaired theorem.
 
     Parameters
@@ -61,7 +61,7 @@ def prove(*, loss: Callable[[Any, Any], Any] = bottleneck, support: bool = True)
         ("L(Z) = 0 iff Z <= Z*, V = 2, 3", zero),
         ("the oracle's linear program gives L (to 1e-7), a sample with V = 3", near),
     )  # fmt: skip
-    return Report(
+    return ProofReport(
         STATEMENT, "repaired", ("SymPy", "rational"), checks, LINES,
         left="nothing",
         coq=("theorem_2.v: L_is_minimum", "theorem_2.v: L_zero_iff", "theorem_2.v: L_mono",

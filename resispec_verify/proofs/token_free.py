@@ -11,7 +11,7 @@ from typing import Any
 from resispec_verify.oracle import Law, State, Transcription, enumerate_rule, normalise
 
 from ._laws import pairs
-from ._report import Report
+from ._report import ProofReport
 from ._symbols import is_nonnegative, is_zero, orders, positive_part, symbols
 
 __all__ = ["least_reserve", "prove"]
@@ -44,7 +44,7 @@ def prove(
     common: bool = True,
     samples: int = 60,
     seed: int = 3,
-) -> Report:
+) -> ProofReport:
     """Prove exactness of token-free shaping.
 
     Parameters
@@ -79,7 +79,7 @@ def prove(
         ("converse: r = R - q a >= 0 lies between (R - q)_+ and R", converse),
         (f"the enumerated law is p, {samples} rules that remember earlier rejections, n = 2, 3", exact),
     )
-    return Report(
+    return ProofReport(
         STATEMENT, "proved", ("SymPy", "rational"), checks, LINES,
         left="nothing", coq=("token_free.v: shaped_exact", "token_free.v: shaped_weighted_exact"),
     )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 from resispec_verify.oracle import Law, limit_by_program, limit_by_subsets
 
 from ._laws import pairs
-from ._report import Report
+from ._report import ProofReport
 from ._symbols import is_zero, symbols
 
 __all__ = ["by_ratio", "prove"]
@@ -40,7 +40,7 @@ def by_ratio(p: Law, q: Law, x: int) -> tuple[bool, Fraction]:
 
 def prove(
     *, key: Callable[[Law, Law, int], Any] = by_ratio, power: Callable[[Any], Any] = lambda n: n
-) -> Report:
+) -> ProofReport:
     """Prove the bound and the prefix formula.
 
     Parameters
@@ -76,7 +76,7 @@ def prove(
         (f"the best prefix is the best of all sets, {count} cases with V <= 3, n <= 4", formula),
         ("the linear program over all couplings gives the same (to 1e-7), a sample with V = 3", bound),
     )
-    return Report(
+    return ProofReport(
         STATEMENT, "proved", ("SymPy", "rational"), checks, LINES,
         left="that the bound is attained, shown by layout; the sum over tokens is argued in words",
     )  # fmt: skip

@@ -11,7 +11,7 @@ from resispec_verify.oracle import Law, enumerate_rule, sequential_optimum_by_hi
 from resispec_verify.oracle.shipped.optimal_without_replacement import best_first, optimal_without_replacement
 
 from ._laws import pairs
-from ._report import Report
+from ._report import ProofReport
 from ._symbols import greatest, import_sympy, is_nonnegative, is_zero, symbols
 
 __all__ = ["prove", "second_bound"]
@@ -48,7 +48,7 @@ def second_bound(q: Any, B: Any, v: Any) -> Any:
 
 def prove(
     *, offered: Callable[[Any, Any, Any], Any] = second_bound, first: Callable[[Law, Law], Law] = best_first
-) -> Report:
+) -> ProofReport:
     """Prove the theorem.
 
     Parameters
@@ -99,7 +99,7 @@ def prove(
         (f"no A accepts more, {count} others, A in thirds of min(p, q)", best),
         ("the linear program over all histories gives the same (to 1e-7), a sample", programs),
     )
-    return Report(
+    return ProofReport(
         STATEMENT, "proved", ("SymPy", "rational"), checks, LINES,
         left="sums over tokens and their slopes in words; more candidates have no closed form here",
     )  # fmt: skip

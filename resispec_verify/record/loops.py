@@ -6,7 +6,6 @@ turned into probabilities in float64. So a reader of the dump can recompute each
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from resispec_verify.distributions import Sampling
+from resispec_verify.dumps.opening import PathLike
 from resispec_verify.errors import InputError
 from resispec_verify.models.interface import Model, check_prompts
 from resispec_verify.record.arrays import DTYPES, logits
@@ -34,7 +34,6 @@ __all__ = [
     "record_trees",
 ]
 
-Path = str | os.PathLike[str]
 Advance = Callable[[int], Any]
 
 #: How the children of a node can be drawn, by the name that `meta["siblings"]` keeps.
@@ -108,7 +107,7 @@ def draw_candidates(
 
 
 def record_flat(
-    path: Path,
+    path: PathLike,
     target: Model,
     draft: Model,
     prompts: Sequence[Sequence[int]],
@@ -164,7 +163,7 @@ def record_flat(
 
 
 def record_rounds(
-    path: Path,
+    path: PathLike,
     target: Model,
     draft: Model,
     prompts: Sequence[Sequence[int]],
@@ -247,7 +246,7 @@ def _round(
 
 # Nine parameters, as the other two have: models, texts, and what is recorded; the latter by name only.
 def record_trees(
-    path: Path,
+    path: PathLike,
     target: Model,
     draft: Model,
     prompts: Sequence[Sequence[int]],

@@ -8,13 +8,13 @@ option is escaped here, and nowhere else.
 from __future__ import annotations
 
 import base64
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
+
+from resispec_verify.report.table import csv_text
 
 __all__ = ["PageSection", "html_page", "numbers"]
 
@@ -147,21 +147,13 @@ def _section(picture: PageSection, number: int) -> str:
         cut = (
             "" if len(shown) == len(picture.records) else f", the first {MOST_ROWS} of {len(picture.records)}"
         )
-        data = base64.b64encode(_csv(picture.records).encode()).decode()
+        data = base64.b64encode(csv_text(picture.records).encode()).decode()
         body += (
             f"<details><summary>Numbers{cut}</summary>"
             f'<p><a download="figure-{number + 1}.csv" href="data:text/csv;base64,{data}">all as CSV</a></p>'
             f"{_table(shown, scroll=True)}</details>"
         )
     return f"<section>{body}</section>"
-
-
-def _csv(records: Sequence[Mapping[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(records[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return text.getvalue()
 
 
 def _table(records: Sequence[Mapping[str, Any]], scroll: bool = False) -> str:

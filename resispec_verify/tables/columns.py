@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import field
 from typing import Any
 
-__all__ = ["Columns", "column", "numbers"]
+__all__ = ["Columns", "column", "merge", "numbers"]
 
 
 class Columns:
@@ -20,6 +20,15 @@ class Columns:
     def extend(self, other: Columns) -> None:
         """Append the positions of the same row of another batch or dump."""
         self.add(**{name: values for name, values in vars(other).items() if isinstance(values, list)})
+
+
+def merge(rows: dict[Any, Any], fresh: dict[Any, Any]) -> None:
+    """Pool rows of another dump into ``rows``: those of one key are joined."""
+    for key, row in fresh.items():
+        if key in rows:
+            rows[key].extend(row)
+        else:
+            rows[key] = row
 
 
 def column(

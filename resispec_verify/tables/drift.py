@@ -121,7 +121,7 @@ def _profiles(rule: Rule, pair: Pair, n: int, top_k: int, budget: Budget) -> lis
 
         def position(i: int) -> Profile:
             p, q, s = (np.array(rows[i, :]) for rows in (pair.target, pair.draft, pair.drawn_from))
-            profile = _Walk(top_k, rule, p, q, n, s, rule.proposal, budget, declared).profile()
+            profile = _DriftWalk(top_k, rule, p, q, n, s, rule.proposal, budget, declared).profile()
             return _summed(profile, rule, p, q, n, budget) if pair.proposal is None else profile
 
         found = in_threads(position, range(len(pair.target)))
@@ -187,7 +187,7 @@ def _one_state_a_round(rule: Rule, pair: Pair, n: int, top_k: int) -> list[Profi
     ]
 
 
-class _Walk(Expansion):
+class _DriftWalk(Expansion):
     """Heaviest-first expansion that looks at the states; it ends at the last candidate."""
 
     def __init__(self, top_k: int, *expansion: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.backends import Backend
+from resispec_verify.backends import Backend, get_backend
 from resispec_verify.distributions import Pair, Sampling, check_probabilities, make_pair
 from resispec_verify.dumps import Batch, FlatDump
 from resispec_verify.dumps.checks.looks import all_equal, norms, sum_tolerance
@@ -132,14 +132,16 @@ def pairs_of(
     dump: FlatDump,
     reading: Reading,
     *,
-    backend: Backend,
-    clock: Clock,
+    backend: Backend | None = None,
+    clock: Clock | None = None,
     advance: Callable[[int], Any] = lambda done: None,
 ) -> Iterator[PairBatch]:
     """The pairs of a dump, batch by batch and sampling by sampling.
 
     Parameters
     ----------
+    backend : Backend, optional
+        NumPy's by default.
     advance : callable
         Called with the number of positions after each batch.
 
@@ -148,6 +150,7 @@ def pairs_of(
     InputError
         Range outside the dump, bad values (file, key and position named).
     """
+    backend, clock = backend or get_backend("numpy"), clock or Clock()
     span = position_range(dump, reading)
     with clock("load"):
         reading = resolved(dump, reading)

@@ -19,10 +19,11 @@ from resispec_verify.kernels.optimal.l1_curve import (
 )
 from resispec_verify.kernels.optimal.sequential import levels_of
 
-__all__ = ["Exploration", "check_monotonicity", "explore_pair"]
+__all__ = ["Exploration", "check_monotonicity", "curve_points", "curve_records", "explore_pair"]
 
 Floats = NDArray[np.float64]
 _EPS = float(np.finfo(np.float64).eps)
+MOST_POINTS = 2000  # more kinks than a plot has pixels are thinned out
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,21 @@ def explore_pair(
         budgets["resispec, Eq. 13"] = min(max(points.z_star, gap), room)
     zeros = (int(zero.sum()), float(draft[zero].sum()))
     return Exploration(order, points, candidates, rejected, hole_rank, budgets, zeros)
+
+
+def curve_points(found: Exploration) -> Floats:
+    """Where the curves are evaluated, ``(K,)``: their kinks, thinned, a grid between, and the budgets."""
+    kinks = found.points.Z
+    kinks = kinks[np.unique(np.linspace(0, len(kinks) - 1, MOST_POINTS).astype(int))]
+    budgets = [z for z in found.budgets.values() if 0.0 < z <= 1.0]
+    return np.unique(np.concatenate([kinks, np.linspace(0.002, 1.0, 500), budgets]))
+
+
+def curve_records(found: Exploration) -> list[dict[str, Any]]:
+    """The curves where they are evaluated, a record a point; nothing where there is no such residual."""
+    columns = {name: values.tolist() for name, values in found.table(curve_points(found)).items()}
+    rows = zip(*columns.values(), strict=True)
+    return [{name: "" if z != z else z for name, z in zip(columns, row, strict=True)} for row in rows]
 
 
 def check_monotonicity(target: Floats, draft: Floats) -> dict[str, Any]:

@@ -43,7 +43,6 @@ __all__ = [
     "default_rules",
     "flat_acceptance",
     "how_drawn",
-    "merge",
     "recorded_tree",
 ]
 
@@ -264,15 +263,6 @@ def _add_prefix(
             known[key] = limits_of(tree, used, places, rule.proposal)
         row.limit.append(known[key][0])
         row.limit_any.append(known[key][1])
-
-
-def merge(rows: dict[Key, TreeRow], fresh: dict[Key, TreeRow]) -> None:
-    """Pool the rows of another dump into ``rows``."""
-    for key, row in fresh.items():
-        if key in rows:
-            rows[key].extend(row)
-        else:
-            rows[key] = row
 
 
 def flat_acceptance(

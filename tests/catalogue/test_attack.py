@@ -8,7 +8,7 @@ from fractions import Fraction as F
 import pytest
 from shipped_rules import measured
 
-from resispec_verify.catalogue.attack import Found, attack, counts_of, limit_of, shrink
+from resispec_verify.catalogue.attack import Witness, attack, counts_of, limit_of, shrink
 from resispec_verify.catalogue.measured import CATALOGUE, Case, measure
 from resispec_verify.cli import main
 from resispec_verify.errors import InputError
@@ -88,7 +88,7 @@ def test_time_is_a_budget_too():
 def test_shrinking_drops_idle_tokens_and_keeps_the_value():
     target = (F(499, 1000), F(501, 1000), F(0))
     draft = (F(1), F(0), F(0))
-    found = Found(F(1, 2), Case(target, draft, 1))
+    found = Witness(F(1, 2), Case(target, draft, 1))
     small, trials = shrink(lambda case: abs(case.target[1] - case.draft[1]), found)
     assert small.case.target == (F(1, 2), F(1, 2))
     assert small.case.draft == (1, 0)

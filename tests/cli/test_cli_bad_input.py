@@ -388,6 +388,6 @@ def test_bad_input_is_known_before_anything_is_compiled(cli, tmp_path, monkeypat
     def compiled(*arguments: object, **options: object) -> None:
         raise AssertionError("the kernels were needed")
 
-    monkeypatch.setattr("resispec_verify.kernels.optimal.transport.transport_limit", compiled)
+    monkeypatch.setattr("resispec_verify.cli.over_dumps.transport_limit", compiled)
     assert_refused(cli("kl", "--logits", tmp_path / "none.pt"), "none.pt")
     assert_refused(cli("kl", "--target", "0.3,0.4,0.4", "--draft", "0.6,0.3,0.1"), "1.1")

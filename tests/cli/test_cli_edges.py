@@ -459,7 +459,7 @@ def test_an_interrupt_is_said(cli, dump, monkeypatch, tmp_path):
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("resispec_verify.runs.over_dumps.evaluate_dump", interrupted)
+    monkeypatch.setattr("resispec_verify.cli.resumable.evaluate_dump", interrupted)
     report = tmp_path / "report.json"
     result = cli("kl", "--logits", dump, "--json", report)
     assert result.status == 130

@@ -167,7 +167,7 @@ def test_a_journal_of_another_dump_rule_or_version_is_refused(cli, dump, slow, t
     assert_refused(cli(*run), "--rule-files")
     slow[1].write_text(text)
     assert cli(*run).status == 0
-    monkeypatch.setattr("resispec_verify.__version__", "0.0.0")
+    monkeypatch.setattr("resispec_verify.cli.resumable.__version__", "0.0.0")
     assert_refused(cli(*run), "was begun by version", "not 0.0.0")
 
 

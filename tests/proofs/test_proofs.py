@@ -16,7 +16,7 @@ from resispec_verify import proofs
 from resispec_verify.cli import main
 from resispec_verify.errors import InputError
 from resispec_verify.oracle import normalise
-from resispec_verify.proofs import TITLES, Report
+from resispec_verify.proofs import TITLES, ProofReport
 
 pytest.importorskip("sympy", reason="the proofs need SymPy, from the extra 'proofs'")
 
@@ -71,7 +71,7 @@ def test_the_page_has_nothing_else(maker):
 
 def fake(name, passed=True):
     """A line of the ledger that took no time to prove."""
-    report = Report(
+    report = ProofReport(
         "claim", STATUS.get(name, "proved"), ("rational",), (("a check", passed),), ("words",), "nothing"
     )
     return proofs.Proved(name, report, 0.5)
@@ -224,7 +224,7 @@ def test_every_statement_has_a_twin():
 
 
 def test_a_report_without_checks_is_not_a_proof():
-    assert Report("statement", "proved", ("rational",), ()).status == "failed"
+    assert ProofReport("statement", "proved", ("rational",), ()).status == "failed"
 
 
 def test_a_certificate_must_be_there():

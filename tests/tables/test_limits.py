@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resispec_verify.cli import main
-from resispec_verify.cli.limits import _print
 from resispec_verify.cli.output import table_console
 from resispec_verify.distributions import Pair
 from resispec_verify.evidence.enumeration import Budget, operational_marginals
 from resispec_verify.kernels.optimal.candidate_limits import pairs_limit, without_replacement_limit
 from resispec_verify.kernels.optimal.sequential import levels, overlap
 from resispec_verify.oracle import limit_pairs, limit_without_replacement, marginal, sequential_limit
+from resispec_verify.report.answers import print_limits
 from resispec_verify.rules import RULES, Iid, Rule, State, make_rule
 from resispec_verify.tables.limits import add_limits, summarize_limits
 from resispec_verify.tables.reading import by_hand
@@ -147,7 +147,7 @@ def test_an_acceptance_that_was_not_expanded_is_a_lower_bound(capsys):
     assert right <= high == min(low + part["acceptance_gap_max"], 1.0)
     assert whole["acceptance_mean_bounds"] == [whole["acceptance_mean"]] * 2
     assert whole["acceptance_mean"] == pytest.approx(right, abs=64 * EPS)
-    _print(results, table_console())
+    print_limits(results, table_console())
     shown = capsys.readouterr().out
     assert f">= {low:.4f}" in shown
     assert shown.count(">=") == 1

@@ -2,30 +2,23 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from resispec_verify.cli.options.group import Options
+from resispec_verify.cli.options.group import Options, check_range
 from resispec_verify.cli.parameters import Count, Number, Numbers, Text
+from resispec_verify.distributions import Sampling
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.distributions import Sampling
-    from resispec_verify.tables.reading import Reading
+from resispec_verify.tables.reading import Reading
 
 
 @dataclass(frozen=True, kw_only=True)
 class TemperatureOption(Options):
-    """One temperature.
-
-    Attributes
-    ----------
-    temperature
-        Sampling temperature. Default: what the dump states, or else 1.
-    """
+    """One temperature."""
 
     temperature: Number | None = None
+    """Sampling temperature. Default: what the dump states, or else 1."""
 
-    def reading(self, kind: str | None, positions: str | None = None) -> "Reading":
+    def reading(self, kind: str | None, positions: str | None = None) -> Reading:
         """How rows become pairs, without filters."""
         return make_reading(
             [] if self.temperature is None else [self.temperature], kind=kind, positions=positions
@@ -34,34 +27,22 @@ class TemperatureOption(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class _Temperatures(Options):
-    """Several temperatures.
-
-    Attributes
-    ----------
-    temperature
-        Sampling temperature; repeat for several. Default: what the dump states, or else 1.
-    """
+    """Several temperatures."""
 
     temperature: Numbers | None = None
+    """Sampling temperature; repeat for several. Default: what the dump states, or else 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FilterOptions(Options):
-    """Filters on the logits.
-
-    Attributes
-    ----------
-    top_k
-        Keep the k most probable tokens, in target and draft.
-    top_p
-        Nucleus filter, in target and draft.
-    min_p
-        Drop tokens below this fraction of the most probable one, in target and draft.
-    """
+    """Filters on the logits."""
 
     top_k: Count | None = None
+    """Keep the k most probable tokens, in target and draft."""
     top_p: Number | None = None
+    """Nucleus filter, in target and draft."""
     min_p: Number | None = None
+    """Drop tokens below this fraction of the most probable one, in target and draft."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,64 +64,46 @@ class SamplingOptions(FilterOptions, _Temperatures):
 
 @dataclass(frozen=True, kw_only=True)
 class ProposalOptions(Options):
-    """What candidates are really drawn with.
-
-    Attributes
-    ----------
-    proposal_temperature
-        Temperature candidates are really drawn with, where it is not the declared one.
-    proposal_top_k
-        top-k candidates are really drawn with.
-    proposal_top_p
-        top-p candidates are really drawn with.
-    """
+    """What candidates are really drawn with."""
 
     proposal_temperature: Number | None = None
+    """Temperature candidates are really drawn with, where it is not the declared one."""
     proposal_top_k: Count | None = None
+    """top-k candidates are really drawn with."""
     proposal_top_p: Number | None = None
+    """top-p candidates are really drawn with."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputOption(Options):
-    """What rows are.
-
-    Attributes
-    ----------
-    input
-        What the dump holds. Default: logits, refused where they look like probabilities.
-    """
+    """What rows are."""
 
     input: Literal["logits", "probabilities", "log-probabilities"] | None = None
+    """What the dump holds. Default: logits, refused where they look like probabilities."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RangeOptions(Options):
-    """Which positions, and how many at a time.
-
-    Attributes
-    ----------
-    positions
-        Range A:B of positions, 0-based, B excluded.
-    batch
-        Positions at a time.
-    """
+    """Which positions, and how many at a time."""
 
     positions: Text | None = None
+    """Range A:B of positions, 0-based, B excluded."""
     batch: Count | None = None
+    """Positions at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingOptions(RangeOptions, InputOption, SamplingOptions):
     """How rows of a dump become pairs."""
 
-    def reading(self, precision: str = "float64") -> "Reading":
+    def reading(self, precision: str = "float64") -> Reading:
         """The same, checked."""
         return make_reading(
             self.temperature or [], self, self._proposal(), kind=self.input,
             positions=self.positions, batch=self.batch, precision=precision,
         )  # fmt: skip
 
-    def _proposal(self) -> "ProposalOptions | None":
+    def _proposal(self) -> ProposalOptions | None:
         return None
 
 
@@ -161,12 +124,9 @@ def make_reading(
     positions: str | None = None,
     batch: int | None = None,
     precision: str = "float64",
-) -> "Reading":
+) -> Reading:
     """How rows become pairs, from the values of options; raises on the first that is out of range."""
-    from resispec_verify.tables.reading import Reading
-
-    if batch is not None and batch < 1:
-        raise InputError(f"--batch must be at least 1, got {batch}")
+    check_range(1, batch=batch)
     kept = () if filters is None else (filters.top_k, filters.top_p, filters.min_p)
     temperatures, samplings = list(temperatures), None
     if temperatures or any(value is not None for value in kept):
@@ -187,10 +147,8 @@ def make_reading(
     )
 
 
-def make_sampling(option: str, *values: Any) -> "Sampling":
+def make_sampling(option: str, *values: Any) -> Sampling:
     """The sampling of a temperature, top-k, top-p and min-p; ``option`` is what their names begin with."""
-    from resispec_verify.distributions import Sampling
-
     try:
         return Sampling(*values)
     except InputError as error:  # its message begins with the field, spelled as in the option

@@ -3,29 +3,22 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
-from resispec_verify.cli.options.group import Options, refuse_by_hand
+from resispec_verify.cli.options.group import Options, numbers_in, refuse_by_hand
 from resispec_verify.cli.parameters import Files, Flag, Text
+from resispec_verify.distributions import Pair, pair_from_probabilities
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.distributions import Pair
 
 _Dumps = TypeVar("_Dumps", bound="DumpOptions")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DumpOptions(Options):
-    """Where logits come from.
-
-    Attributes
-    ----------
-    logits
-        One or more dumps of target and draft logits.
-    """
+    """Where logits come from."""
 
     logits: Files | None = None
+    """One or more dumps of target and draft logits."""
 
     def joined(self: _Dumps, files: Iterable[Path]) -> _Dumps:
         """The same with the dumps that were named without ``--logits``, which come first."""
@@ -39,64 +32,42 @@ class DumpOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class HandOptions(Options):
-    """Laws given by hand.
-
-    Attributes
-    ----------
-    target
-        Target probabilities by hand, "0.3,0.4,0.3", instead of a dump.
-    draft
-        Draft probabilities by hand.
-    """
+    """Laws given by hand."""
 
     target: Text | None = None
+    """Target probabilities by hand, "0.3,0.4,0.3", instead of a dump."""
     draft: Text | None = None
+    """Draft probabilities by hand."""
 
     @property
     def by_hand(self) -> bool:
         """Whether any was given."""
         return self.target is not None or self.draft is not None
 
-    def pair(self) -> "Pair":
+    def pair(self) -> Pair:
         """The pair, both ``(V,)``."""
-        from resispec_verify.distributions import pair_from_probabilities
-
         if self.target is None or self.draft is None:
             missing = "draft" if self.target else "target"
             raise InputError(f"--{missing} is missing: give both --target and --draft")
-        values = []
-        for name, text in (("--target", self.target), ("--draft", self.draft)):
-            try:
-                values.append([float(part) for part in text.split(",")])
-            except ValueError:
-                raise InputError(f"{name} must be numbers such as 0.3,0.4,0.3; got {text!r}") from None
-        return pair_from_probabilities(*values)
+        wanted = "numbers such as 0.3,0.4,0.3"
+        target = numbers_in(self.target, "--target", wanted)
+        return pair_from_probabilities(target, numbers_in(self.draft, "--draft", wanted))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PadOption(Options):
-    """Vocabularies that differ.
-
-    Attributes
-    ----------
-    pad_vocab
-        Pad the narrower of two vocabularies with probability 0.
-    """
+    """Vocabularies that differ."""
 
     pad_vocab: Flag = False
+    """Pad the narrower of two vocabularies with probability 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardsOption(Options):
-    """Files of a folder.
-
-    Attributes
-    ----------
-    shards
-        What the files of a folder are parts of, where they do not say it.
-    """
+    """Files of a folder."""
 
     shards: Literal["vocab", "positions"] | None = None
+    """What the files of a folder are parts of, where they do not say it."""
 
 
 @dataclass(frozen=True, kw_only=True)

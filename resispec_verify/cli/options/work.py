@@ -1,16 +1,15 @@
 """Options of what is computed, where, and what is demanded of it."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from resispec_verify.cli.options.group import Options, refuse_beside
+from resispec_verify.cli.options.group import Options, check_range, check_share, numbers_in, refuse_beside
 from resispec_verify.cli.parameters import Count, Flag, Names, Number, Text
+from resispec_verify.cli.user_rules import choose_rules
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.evidence.enumeration import Budget
-    from resispec_verify.rules import Rule
-    from resispec_verify.tables.marginals import Evaluation
+from resispec_verify.evidence.enumeration import Budget
+from resispec_verify.rules import Rule
+from resispec_verify.tables.marginals import Evaluation
 
 MOST_CANDIDATES = 1000  # far beyond any engine; more is a slip of the keyboard
 
@@ -31,11 +30,9 @@ class RuleOptions(Options):
     rule: Names | None = None
     candidates: Count = 3
 
-    def chosen(self, most: int = MOST_CANDIDATES) -> "tuple[Rule, ...]":
+    def chosen(self, most: int = MOST_CANDIDATES) -> tuple[Rule, ...]:
         """The rules, checked for the number of candidates."""
-        from resispec_verify.cli.user_rules import choose_rules
-
-        check_candidates(self.candidates, 1, most)
+        check_range(1, most, candidates=self.candidates)
         return choose_rules(self.rule or ["resispec", "specinfer"], self.candidates, **self._own())
 
     def _own(self) -> dict[str, str | None]:
@@ -82,14 +79,11 @@ class WorkOptions(Options):
     gap: Number | None = None
     max_expansions: Number | None = None
 
-    def budget(self) -> "Budget":
+    def budget(self) -> Budget:
         """The same, checked."""
-        from resispec_verify.evidence.enumeration import Budget
-
-        check_gap(self.gap)
+        check_share(gap=self.gap)
         most = self.max_expansions
-        if most is not None and not most >= 1:
-            raise InputError(f"--max-expansions must be at least 1, got {most:g}")
+        check_range(1, max_expansions=most)
         work = Budget() if most is None else Budget(most_paths=most, most_states=most)
         if self.gap is None:
             return work
@@ -98,30 +92,20 @@ class WorkOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class MarginalOptions(WorkOptions):
-    """Which marginals, how far paths are followed, and the candidates of the path identity.
-
-    Attributes
-    ----------
-    marginal
-        Which marginals to compute.
-    candidate_list
-        Candidates "5,17,3" of the path identity, at every position. Default: the dump's, or drawn.
-    seed
-        Seed of the drawn candidates.
-    """
+    """Which marginals, how far paths are followed, and the candidates of the path identity."""
 
     marginal: Literal["operational", "path-identity", "both"] = "both"
+    """Which marginals to compute."""
     candidate_list: Text | None = None
+    """Candidates "5,17,3" of the path identity, at every position. Default: the dump's, or drawn."""
     seed: Count | None = None
+    """Seed of the drawn candidates."""
 
-    def evaluation(self, rules: RuleOptions) -> "Evaluation":
+    def evaluation(self, rules: RuleOptions) -> Evaluation:
         """What to compute; raises on the first option that is out of range."""
-        from resispec_verify.tables.marginals import Evaluation
-
-        check_candidates(rules.candidates, 1)
+        check_range(1, MOST_CANDIDATES, candidates=rules.candidates)
         budget = self.budget()
-        if self.seed is not None and self.seed < 0:
-            raise InputError(f"--seed must not be negative, got {self.seed}")
+        check_range(0, seed=self.seed)
         if self.marginal == "operational":
             refuse_beside("--marginal operational", candidate_list=self.candidate_list, seed=self.seed)
         if self.marginal == "path-identity":
@@ -142,108 +126,60 @@ class MarginalOptions(WorkOptions):
         """The candidates of the path identity that were given."""
         if self.candidate_list is None:
             return None
-        try:
-            tokens = tuple(int(part) for part in self.candidate_list.split(","))
-        except ValueError:
-            raise InputError(
-                f"--candidate-list must be token ids such as 5,17,3; got {self.candidate_list!r}"
-            ) from None
+        tokens = numbers_in(self.candidate_list, "--candidate-list", "token ids such as 5,17,3", int)
         if len(tokens) < count or min(tokens) < 0:
             raise InputError(
                 f"--candidate-list has {len(tokens)} tokens; give at least {count}, none of them negative"
             )
-        return tokens
+        return tuple(tokens)
 
 
 @dataclass(frozen=True, kw_only=True)
 class VisitOptions(Options):
-    """How many residuals are visited.
-
-    Attributes
-    ----------
-    gap
-        Mass that may stay unvisited at a position.
-    max_states
-        Residuals visited at a position, for rules where they depend on what was rejected.
-    """
+    """How many residuals are visited."""
 
     gap: Number = 1e-3
+    """Mass that may stay unvisited at a position."""
     max_states: Number = 100
+    """Residuals visited at a position, for rules where they depend on what was rejected."""
 
-    def budget(self) -> "Budget":
+    def budget(self) -> Budget:
         """The same, checked."""
-        from resispec_verify.evidence.enumeration import Budget
-
-        check_gap(self.gap)
-        if not self.max_states >= 1:
-            raise InputError(f"--max-states must be at least 1, got {self.max_states:g}")
+        check_share(gap=self.gap)
+        check_range(1, max_states=self.max_states)
         return Budget(self.gap, most_paths=1e6, most_states=self.max_states, until_decided=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackendOption(Options):
-    """Where to compute.
-
-    Attributes
-    ----------
-    backend
-        Where arrays live.
-    """
+    """Where to compute."""
 
     backend: Literal["auto", "numpy", "torch", "cupy"] = "auto"
+    """Where arrays live."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayOptions(BackendOption):
-    """Where and in what to compute.
-
-    Attributes
-    ----------
-    precision
-        Working precision of the rounds.
-    """
+    """Where and in what to compute."""
 
     precision: Literal["float64", "float32"] = "float64"
+    """Working precision of the rounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemandOptions(Options):
-    """What the exit status is to say.
-
-    Attributes
-    ----------
-    require_exact
-        Exit with 1 unless every rule is exact; undecided counts as not exact.
-    max_tv
-        Exit with 1 if the total variation of any position may exceed this.
-    """
+    """What the exit status is to say."""
 
     require_exact: Flag = False
+    """Exit with 1 unless every rule is exact; undecided counts as not exact."""
     max_tv: Number | None = None
+    """Exit with 1 if the total variation of any position may exceed this."""
 
     def check(self, marginal: str) -> None:
         """Refuse a demand on a marginal that cannot fail."""
-        check_max_tv(self.max_tv)
+        check_share(max_tv=self.max_tv)
         if marginal == "path-identity" and (self.require_exact or self.max_tv is not None):
             raise InputError(
                 "the path identity cannot fail, so it meets no demand: --require-exact and --max-tv need "
                 "--marginal operational or both"
             )
-
-
-def check_candidates(candidates: int, least: int, most: int = MOST_CANDIDATES) -> None:
-    """Refuse a number of candidates that is out of range."""
-    if not least <= candidates <= most:
-        raise InputError(f"--candidates must be in {least}..{most}, got {candidates}")
-
-
-def check_gap(gap: float | None) -> None:
-    """Refuse what is no mass."""
-    if gap is not None and not 0 <= gap <= 1:
-        raise InputError(f"--gap must be in [0, 1], got {gap:g}")
-
-
-def check_max_tv(max_tv: float | None) -> None:
-    """Refuse what is no total variation."""
-    if max_tv is not None and not 0 <= max_tv <= 1:
-        raise InputError(f"--max-tv must be in [0, 1], got {max_tv:g}")

@@ -3,21 +3,19 @@
 Three commands. Their earlier spelling, one command whose options say which is meant, goes on working.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from resispec_verify.cli.options import DumpOptions, OutputOptions, refuse_without
+from resispec_verify.cli.options.group import check_range, refuse_without
+from resispec_verify.cli.options.outputs import OutputOptions
+from resispec_verify.cli.options.sources import DumpOptions
 from resispec_verify.cli.parameters import Count, Names, Texts
 from resispec_verify.cli.tree.cost import cost
-from resispec_verify.cli.tree.grow import GrowthOptions, check_nodes, grow
+from resispec_verify.cli.tree.grow import MOST_NODES, GrowthOptions, grow
 from resispec_verify.cli.tree.length import length
 from resispec_verify.cli.tree.recorded import DrawnOptions
 from resispec_verify.errors import InputError
-
-__all__ = ["tree"]
 
 tree = App(name="tree", help="Trees of candidates: cost, accepted length, and the best one of a budget.")
 for _command in (cost, length, grow):
@@ -40,7 +38,7 @@ def _earlier(
     if grow_to is not None:
         if topology:
             raise InputError("--grow finds a tree: leave --topology out")
-        check_nodes("--grow", grow_to)
+        check_range(1, MOST_NODES, grow=grow_to)
         return grow(dumps=dumps, nodes=grow_to, growth=growth, rule=rule, drawn=drawn, output=output)
     refuse_without("--grow", growth)
     if dumps.logits:

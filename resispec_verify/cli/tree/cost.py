@@ -1,18 +1,14 @@
 """`resispec-verify tree cost`: nodes and levels of trees; no dump is read."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from resispec_verify.cli.options import OutputOptions
-from resispec_verify.cli.output import json_report
+from resispec_verify.cli.options.outputs import OutputOptions
 from resispec_verify.cli.parameters import Texts
-from resispec_verify.cli.table import print_records
 from resispec_verify.cli.tree.recorded import parsed, shortened
 from resispec_verify.errors import InputError
+from resispec_verify.report.table import print_records
+from resispec_verify.schema import envelope
 from resispec_verify.topology import Topology
-
-__all__ = ["cost"]
 
 
 def cost(topology: Texts | None = None, *, output: OutputOptions = OutputOptions()) -> int:
@@ -31,7 +27,7 @@ def cost(topology: Texts | None = None, *, output: OutputOptions = OutputOptions
         raise InputError("nothing to do: give one or more trees, such as d5b3")
     results = [_shape(tree) for tree in parsed(topology)]
     console = output.write(
-        json_report("tree", results),
+        envelope("tree", results),
         lambda: [{k: v for k, v in r.items() if k != "nodes_by_level"} for r in results],
     )
     records = [

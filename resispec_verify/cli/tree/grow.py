@@ -1,34 +1,29 @@
 """`resispec-verify tree grow`: the tree of a budget with the longest step."""
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from resispec_verify.cli.options import (
-    DumpOptions,
-    Options,
-    OutputOptions,
-    make_reading,
-    refuse_without,
-)
-from resispec_verify.cli.output import json_report, open_dump, print_lines
+from resispec_verify.cli.options.group import Options, check_range, numbers_in, refuse_without
+from resispec_verify.cli.options.outputs import OutputOptions
+from resispec_verify.cli.options.readings import make_reading
+from resispec_verify.cli.options.sources import DumpOptions
+from resispec_verify.cli.output import open_dump
 from resispec_verify.cli.over_dumps import finish, over_dumps
 from resispec_verify.cli.parameters import Count, DumpFile, Names, Text
-from resispec_verify.cli.table import print_records
 from resispec_verify.cli.tree.recorded import DrawnOptions, evaluated, rules_for
+from resispec_verify.dumps import kind, load_mapping
 from resispec_verify.errors import InputError
+from resispec_verify.kernels.optimal.tree_growth import grow as grown
+from resispec_verify.report.table import print_lines, print_records
+from resispec_verify.rules import Rule
+from resispec_verify.schema import envelope
+from resispec_verify.tables.trees import flat_acceptance
 from resispec_verify.topology import Topology
 
-if TYPE_CHECKING:
-    from resispec_verify.rules import Rule
-
-    # A rule, the temperature, and what its candidates do at nodes that have 1, 2, ... of them.
-    Measured = tuple[Rule, float, list[Any]]
-
-__all__ = ["GrowthOptions", "check_nodes", "grow"]
+# A rule, the temperature, and what its candidates do at nodes that have 1, 2, ... of them.
+Measured = tuple[Rule, float, list[Any]]
 
 MOST_NODES = 512
 MOST_BRANCHES = 16
@@ -54,10 +49,8 @@ class GrowthOptions(Options):
 
     def check(self) -> None:
         """Refuse numbers that are out of range."""
-        if self.levels is not None and self.levels < 1:
-            raise InputError(f"--levels must be at least 1, got {self.levels}")
-        if self.candidates is not None and not 1 <= self.candidates <= MOST_BRANCHES:
-            raise InputError(f"--candidates must be in 1..{MOST_BRANCHES}, got {self.candidates}")
+        check_range(1, levels=self.levels)
+        check_range(1, MOST_BRANCHES, candidates=self.candidates)
 
 
 def grow(
@@ -85,7 +78,7 @@ def grow(
     """
     paths = dumps.joined(files).paths
     output.check(paths)
-    check_nodes("--nodes", nodes)
+    check_range(1, MOST_NODES, nodes=nodes)
     growth.check()
     failures: list[str] = []
     if growth.acceptance is None:
@@ -104,7 +97,7 @@ def grow(
         results = [_best_tree(_by_hand(growth.acceptance), nodes, growth.levels)]
     if results:
         console = output.write(
-            json_report("tree", results),
+            envelope("tree", results),
             lambda: [{k: v for k, v in r.items() if k not in ("acceptance", "options")} for r in results],
         )
         title = "the tree with the longest step, if acceptance is the same at every node"
@@ -113,17 +106,8 @@ def grow(
     return finish(failures)
 
 
-def check_nodes(option: str, nodes: int) -> None:
-    """Refuse a budget that is out of range."""
-    if not 1 <= nodes <= MOST_NODES:
-        raise InputError(f"{option} must be in 1..{MOST_NODES}, got {nodes}")
-
-
 def _by_hand(text: str) -> list[list[float]]:
-    try:
-        given = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(f"--acceptance must be numbers such as 0.6,0.2,0.1; got {text!r}") from None
+    given = numbers_in(text, "--acceptance", "numbers such as 0.6,0.2,0.1")
     if not all(0 <= value <= 1 for value in given) or sum(given) > 1 + 1e-9:
         raise InputError(f"--acceptance {text}: probabilities in [0, 1] that sum to at most 1 are needed")
     if len(given) > MOST_BRANCHES:
@@ -132,8 +116,6 @@ def _by_hand(text: str) -> list[list[float]]:
 
 
 def _best_tree(acceptance: list[Any], nodes: int, levels: int | None) -> dict[str, Any]:
-    from resispec_verify.kernels.optimal.tree_growth import grow as grown
-
     parents, length = grown(acceptance, nodes, levels)
     found = Topology(tuple(parents))
     return {
@@ -161,8 +143,6 @@ def _measured(
 
 
 def _kinds(paths: list[Path]) -> set[str]:
-    from resispec_verify.dumps import kind, load_mapping
-
     kinds = set()
     for path in filter(Path.exists, paths):
         with contextlib.suppress(InputError):  # which is said when it is opened
@@ -174,8 +154,6 @@ def _on_flat(
     paths: list[Path], names: list[str] | None, drawn: DrawnOptions, candidates: int
 ) -> tuple[list[Measured], list[str]]:
     """Mean acceptance by candidate, of each rule with 1, 2, ... candidates."""
-    from resispec_verify.tables.trees import flat_acceptance
-
     if drawn.siblings is not None:
         raise InputError("--siblings is for tree dumps: in a flat one candidates are drawn as a rule says")
     temperatures = [] if drawn.temperature is None else [drawn.temperature]

@@ -1,21 +1,17 @@
 """`resispec-verify tree length`: how many tokens a step over recorded trees emits, beside its bounds."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-from resispec_verify.cli.options import DumpOptions, OutputOptions
-from resispec_verify.cli.output import json_report
+from resispec_verify.cli.options.outputs import OutputOptions
+from resispec_verify.cli.options.sources import DumpOptions
 from resispec_verify.cli.over_dumps import finish
 from resispec_verify.cli.parameters import DumpFile, Names, Texts
-from resispec_verify.cli.table import print_records
 from resispec_verify.cli.tree.recorded import DrawnOptions, evaluated, parsed, shortened
 from resispec_verify.errors import InputError
-
-if TYPE_CHECKING:
-    from resispec_verify.tables.trees import TreeRow
-
-__all__ = ["length"]
+from resispec_verify.report.table import print_records
+from resispec_verify.schema import envelope
+from resispec_verify.tables.row import label
+from resispec_verify.tables.trees import TreeRow
 
 
 def length(
@@ -49,7 +45,7 @@ def length(
     if rows:
         results = [row.result() for row in rows]
         console = output.write(
-            json_report("tree", results),
+            envelope("tree", results),
             lambda: [record for row in rows for record in _records(row)],
         )
         kinds = ", ".join(dict.fromkeys(r["siblings"] for r in results))
@@ -60,8 +56,6 @@ def length(
 
 def _records(row: TreeRow) -> list[dict[str, Any]]:
     """Lines of the CSV, one a prefix."""
-    from resispec_verify.tables.row import label
-
     shared = {
         "rule": label(row.rule),
         "temperature": row.sampling.temperature,

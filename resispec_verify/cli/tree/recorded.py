@@ -1,23 +1,22 @@
 """What the `tree` commands share: names of trees, how candidates were drawn, and rows of recorded trees."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from resispec_verify.cli.options import InputOption, OneSamplingOptions, PadOption
+from resispec_verify.cli.options.readings import InputOption, OneSamplingOptions
+from resispec_verify.cli.options.sources import PadOption
 from resispec_verify.cli.output import progress
 from resispec_verify.cli.over_dumps import over_dumps
 from resispec_verify.cli.parameters import Text
+from resispec_verify.cli.user_rules import choose_rules
+from resispec_verify.dumps import open_tree
 from resispec_verify.errors import InputError
+from resispec_verify.rules import PATH_RULES, Rule
+from resispec_verify.tables.columns import merge
+from resispec_verify.tables.tree_sampling import how_drawn
+from resispec_verify.tables.trees import TreeRow, add_trees, default_rules, recorded_tree
 from resispec_verify.topology import Topology
-
-if TYPE_CHECKING:
-    from resispec_verify.rules import Rule
-    from resispec_verify.tables.trees import TreeRow
-
-__all__ = ["DrawnOptions", "evaluated", "parsed", "rules_for", "shortened"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +25,6 @@ class DrawnOptions(PadOption, InputOption, OneSamplingOptions):
 
     Attributes
     ----------
-    siblings
-        How the candidates of a dump that does not say were drawn: iid (default), without-replacement, fixed,
-        pairs.
     temperature
         At which the candidates of a dump that does not say were drawn. Default: 1.
     top_k
@@ -37,6 +33,9 @@ class DrawnOptions(PadOption, InputOption, OneSamplingOptions):
         The same, for a filter.
     min_p
         The same, for a filter.
+    siblings
+        How the candidates of a dump that does not say were drawn: iid (default), without-replacement, fixed,
+        pairs.
     """
 
     siblings: Text | None = None
@@ -57,10 +56,6 @@ def shortened(text: str) -> str:
 
 def rules_for(names: list[str] | None, siblings: str, trees: list[Topology]) -> tuple[Rule, ...]:
     """The rules of these names, or all for such candidates; whether one fits is checked node by node."""
-    from resispec_verify.cli.user_rules import choose_rules
-    from resispec_verify.rules import PATH_RULES
-    from resispec_verify.tables.trees import default_rules
-
     if not names:
         return tuple(dict.fromkeys(rule for tree in trees for rule in default_rules(siblings, tree)))
     for name in names:
@@ -86,10 +81,6 @@ def evaluated(
     by_count: bool = False,
 ) -> tuple[list[TreeRow], list[str]]:
     """The rows of all tree dumps, and what could not be read; without trees, of the recorded ones."""
-    from resispec_verify.dumps import open_tree
-    from resispec_verify.tables.tree_sampling import how_drawn
-    from resispec_verify.tables.trees import add_trees, merge, recorded_tree
-
     asked = options.given()
 
     def rows_of(path: Path) -> dict[Any, TreeRow]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from resispec_verify.dumps.formats.mapped import refuse_repeats, repeats
 from resispec_verify.dumps.kinds.labels import neutral
+from resispec_verify.dumps.opening import PathLike
 from resispec_verify.dumps.rows import FLOATS, LazyRows, Rows, rows_of
 from resispec_verify.errors import InputError
 
@@ -43,11 +43,9 @@ _IDS = re.compile(r"(^|_)(ids?|ind|idx|indexes|indices|index|tokens?)($|_)")
 
 _TOP_K = "these look like top-k values and their token ids, and such files are not read yet"
 
-Path = str | os.PathLike[str]
-
 
 def check_companions(
-    path: Path, mapping: Mapping, logits: Mapping[str, Rows], *, part: bool = False, tree: bool = False
+    path: PathLike, mapping: Mapping, logits: Mapping[str, Rows], *, part: bool = False, tree: bool = False
 ) -> None:
     """Refuse what lies beside logits and says that they are something else than rows of a vocabulary.
 
@@ -100,7 +98,7 @@ def check_companions(
     _check_place(path, mapping, logits, part)
 
 
-def _check_place(path: Path, mapping: Mapping, logits: Mapping[str, Rows], part: bool) -> None:
+def _check_place(path: PathLike, mapping: Mapping, logits: Mapping[str, Rows], part: bool) -> None:
     """Refuse rows that are a part of the vocabulary, where they are not known to be one."""
     place = vocabulary_part(mapping)
     width = max((rows.shape[-1] for rows in logits.values()), default=0)
@@ -115,7 +113,7 @@ _DRAFTED = ("num_draft_tokens", "num_drafted", "num_drafted_tokens", "draft_len"
             "draft_lengths", "draft_length", "gamma", "gammas")  # fmt: skip
 
 
-def check_round_companions(path: Path, mapping: Mapping, drafted: list[int], widths: set[int]) -> None:
+def check_round_companions(path: PathLike, mapping: Mapping, drafted: list[int], widths: set[int]) -> None:
     """Refuse what says that rounds, or tokens of them, do not count; -1s at the end of the drafts say it.
 
     Parameters
@@ -177,7 +175,7 @@ def _all_ones(value: object) -> bool:
     return numbers is not None and bool((numbers == 1).all())
 
 
-def _check_labels(path: Path, others: Iterable[tuple[str, object]], leading: tuple[int, ...]) -> None:
+def _check_labels(path: PathLike, others: Iterable[tuple[str, object]], leading: tuple[int, ...]) -> None:
     """Refuse labels of -100, by which training says that a position does not count."""
     for key, value in others:
         if "label" not in key.lower() or not _integers(value) or math.prod(_shape(value)) > 2**24:
@@ -215,7 +213,7 @@ def tensor_part(mapping: Mapping) -> tuple[int | None, int | None]:
 
 
 def kept_rows(
-    path: Path, mapping: Mapping, leading: tuple[int, ...]
+    path: PathLike, mapping: Mapping, leading: tuple[int, ...]
 ) -> tuple[np.ndarray | None, tuple[str, ...]]:
     """Return the positions that masks leave, and what to say of it; None for all of them.
 
@@ -253,7 +251,7 @@ def kept_rows(
     )
 
 
-def _mask(path: Path, key: str, value: object, leading: tuple[int, ...]) -> np.ndarray:
+def _mask(path: PathLike, key: str, value: object, leading: tuple[int, ...]) -> np.ndarray:
     shape = _shape(value)
     if shape not in (leading, (math.prod(leading),)):
         raise InputError(
@@ -269,7 +267,7 @@ def _mask(path: Path, key: str, value: object, leading: tuple[int, ...]) -> np.n
     return mask.reshape(-1) == 1
 
 
-def _check_lengths(path: Path, others: Iterable[tuple[str, object]], leading: tuple[int, ...]) -> None:
+def _check_lengths(path: PathLike, others: Iterable[tuple[str, object]], leading: tuple[int, ...]) -> None:
     """Refuse numbers of tokens that are fewer than there are rows: the others are padding, but which?"""
     for key, value in others:
         shape = _shape(value)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
 
 from resispec_verify.dumps.formats.mapped import repeats
-from resispec_verify.dumps.opening import listing, show
+from resispec_verify.dumps.opening import PathLike, listing, show
 from resispec_verify.dumps.rows import FLOATS, LazyRows, Rows, Stacked
 from resispec_verify.errors import InputError
 
@@ -37,8 +36,6 @@ DRAFT_KEYS = ("draft_logits", "draft", "q_logits", "logits_draft", "drafter_logi
 PROPOSAL_KEY = "proposal_logits"
 CHUNKS_KEY, ROUNDS_KEY, TREE_KEY = "chunks", "rounds", "parent"
 
-Path = str | os.PathLike[str]
-
 
 def kind(mapping: Mapping) -> Literal["flat", "target", "rounds", "tree", "unknown"]:
     """Return what kind of dump the keys of a mapping make it; "target" is a flat one without draft."""
@@ -52,7 +49,7 @@ def kind(mapping: Mapping) -> Literal["flat", "target", "rounds", "tree", "unkno
     return "target" if target else "unknown"
 
 
-def as_mapping(path: Path, loaded: object) -> dict:
+def as_mapping(path: PathLike, loaded: object) -> dict:
     """Return `loaded` if it is a dict, or a list of dicts as the chunks of one; else say what it is.
 
     Raises
@@ -69,7 +66,7 @@ def as_mapping(path: Path, loaded: object) -> dict:
     )
 
 
-def find_key(path: Path, mapping: Mapping, names: tuple[str, ...], role: str) -> str:
+def find_key(path: PathLike, mapping: Mapping, names: tuple[str, ...], role: str) -> str:
     """Return the one key of `names` that holds logits.
 
     Raises
@@ -97,7 +94,7 @@ def find_key(path: Path, mapping: Mapping, names: tuple[str, ...], role: str) ->
     )
 
 
-def as_rows(path: Path, key: str, value: object) -> Rows:
+def as_rows(path: PathLike, key: str, value: object) -> Rows:
     """Return what a key holds as logits ``[..., vocab]``; a list or tuple over steps is stacked lazily.
 
     Raises
@@ -131,7 +128,7 @@ def as_rows(path: Path, key: str, value: object) -> Rows:
     return value
 
 
-def _steps(path: Path, key: str, parts: list | tuple) -> Rows:
+def _steps(path: PathLike, key: str, parts: list | tuple) -> Rows:
     first = as_rows(path, f"{key}[0]", parts[0])
     for i, part in enumerate(parts):
         rows = as_rows(path, f"{key}[{i}]", part)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 
 import numpy as np
 
 from resispec_verify.dumps.formats.mapped import is_text, refuse_repeats, repeats
-from resispec_verify.dumps.opening import listing, show
+from resispec_verify.dumps.opening import PathLike, listing, show
 from resispec_verify.errors import InputError
 
 __all__ = ["PENALTIES", "SAMPLING_KEYS", "candidate_lists", "datasets", "neutral", "samplings"]
@@ -26,10 +25,8 @@ _IDLE = {
 _BIASES = ("logit_bias", "logits_bias")
 _CONFIGURATIONS = ("sampling_params", "generation_config", "sampling_config")
 
-Path = str | os.PathLike[str]
 
-
-def candidate_lists(path: Path, value: object, leading: tuple[int, ...], vocab: int) -> np.ndarray | None:
+def candidate_lists(path: PathLike, value: object, leading: tuple[int, ...], vocab: int) -> np.ndarray | None:
     """Candidates by position, int64 ``(N, n)``, checked; ``(..., n)`` with the logits' leading axes.
 
     Raises
@@ -67,7 +64,7 @@ def candidate_lists(path: Path, value: object, leading: tuple[int, ...], vocab: 
     return tokens.astype(np.int64)
 
 
-def datasets(path: Path, value: object, positions: int) -> str | tuple[str, ...] | None:
+def datasets(path: PathLike, value: object, positions: int) -> str | tuple[str, ...] | None:
     """One dataset name for the whole dump, or one a position.
 
     Raises
@@ -95,7 +92,7 @@ def datasets(path: Path, value: object, positions: int) -> str | tuple[str, ...]
     raise InputError(f"{path}: dataset must be a name or one name a position ({positions}), got {kind}")
 
 
-def _name(path: Path, name: str) -> str:
+def _name(path: PathLike, name: str) -> str:
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -119,7 +116,7 @@ def neutral(key: str, value: object) -> bool:
 
 
 def samplings(
-    path: Path, meta: object, positions: int
+    path: PathLike, meta: object, positions: int
 ) -> Mapping[str, object] | tuple[Mapping[str, object], ...] | None:
     """The sampling that ``meta`` states: for the whole dump, or one mapping a position.
 
@@ -153,7 +150,7 @@ def samplings(
     return found
 
 
-def _check_raw(path: Path, meta: Mapping) -> None:
+def _check_raw(path: PathLike, meta: Mapping) -> None:
     """Refuse logits that something was done to which nothing here can tell from raw ones."""
     made = _parsed(meta.get("temperature_of_logits"))
     if made is not None and not neutral("temperature", made):

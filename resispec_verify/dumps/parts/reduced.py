@@ -8,7 +8,6 @@ are meant, or what was never filled in. `t2d` leaves nothing to interpret, so it
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from resispec_verify.dumps.formats.mapped import refuse_repeats, repeats
 from resispec_verify.dumps.kinds.keys import what
+from resispec_verify.dumps.opening import PathLike
 from resispec_verify.dumps.rows import Rows, Scattered
 from resispec_verify.errors import InputError
 
@@ -25,15 +25,13 @@ MAP_KEY, MASK_KEY = "d2t", "t2d"
 
 _RISING = 1e-3  # above the chance of other checks, because t2d can answer
 
-Path = str | os.PathLike[str]
-
 
 def has_map(mapping: Mapping) -> bool:
     """Return whether a file says where the tokens of its draft are."""
     return any(mapping.get(key) is not None for key in (MAP_KEY, MASK_KEY))
 
 
-def token_map(path: Path, mapping: Mapping, width: int, vocab: int) -> tuple[np.ndarray, int, str | None]:
+def token_map(path: PathLike, mapping: Mapping, width: int, vocab: int) -> tuple[np.ndarray, int, str | None]:
     """Return the target's token id of each draft token, int64 ``(width,)``.
 
     A draft token without counterpart is marked by the offset that leads to -1 (or by -1 itself, where `t2d`
@@ -79,7 +77,7 @@ def token_map(path: Path, mapping: Mapping, width: int, vocab: int) -> tuple[np.
     return tokens, vocab + int(none.sum()), note
 
 
-def _has(path: Path, value: object, width: int, vocab: int) -> np.ndarray | None:
+def _has(path: PathLike, value: object, width: int, vocab: int) -> np.ndarray | None:
     """The target tokens that the draft has, ascending."""
     if value is None:
         return None
@@ -96,7 +94,7 @@ def _has(path: Path, value: object, width: int, vocab: int) -> np.ndarray | None
     return ids
 
 
-def _alone(path: Path, has: np.ndarray, width: int) -> tuple[np.ndarray, str]:
+def _alone(path: PathLike, has: np.ndarray, width: int) -> tuple[np.ndarray, str]:
     if len(has) != width:
         raise InputError(
             f"{path}: {MASK_KEY} has {len(has)} tokens for {width} draft tokens, and there is no {MAP_KEY} "
@@ -105,7 +103,7 @@ def _alone(path: Path, has: np.ndarray, width: int) -> tuple[np.ndarray, str]:
     return has, f"{MASK_KEY}: draft tokens are the target's tokens that it marks, in their order"
 
 
-def _decided(path: Path, value: np.ndarray, has: np.ndarray, vocab: int) -> tuple[np.ndarray, str | None]:
+def _decided(path: PathLike, value: np.ndarray, has: np.ndarray, vocab: int) -> tuple[np.ndarray, str | None]:
     """The reading of `d2t` that `t2d` allows, or the order of `t2d` where none is."""
     wide = value.astype(object) if value.dtype.kind == "u" else value.astype(np.int64)
     limit = len(value) + vocab
@@ -132,7 +130,7 @@ def _decided(path: Path, value: np.ndarray, has: np.ndarray, vocab: int) -> tupl
     )
 
 
-def _check_offsets(path: Path, value: np.ndarray, vocab: int) -> None:
+def _check_offsets(path: PathLike, value: np.ndarray, vocab: int) -> None:
     """Refuse ids in the place of offsets, where nothing but their look says so.
 
     Ascending ids that are all different, read as offsets, leave a hole after every token. A draft vocabulary
@@ -161,7 +159,7 @@ def _log_choose(n: int, k: int) -> float:
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
-def _offsets(path: Path, value: object, width: int) -> np.ndarray:
+def _offsets(path: PathLike, value: object, width: int) -> np.ndarray:
     name = f"{path}: {MAP_KEY}"
     if isinstance(value, (list, tuple)) and all(type(item) is int for item in value):
         try:
@@ -179,7 +177,7 @@ def _offsets(path: Path, value: object, width: int) -> np.ndarray:
     return value
 
 
-def _checked(path: Path, value: np.ndarray, width: int, vocab: int) -> np.ndarray:
+def _checked(path: PathLike, value: np.ndarray, width: int, vocab: int) -> np.ndarray:
     """Tokens by the offsets; -1 where there is none."""
     name = f"{path}: {MAP_KEY}"
     outside = (value > vocab) | (value < -width) if value.dtype.kind == "i" else value > vocab
@@ -212,7 +210,7 @@ class Placed(NamedTuple):
 
 
 def placed(
-    path: Path, mapping: Mapping, target: Rows, draft: Rows, proposal: Rows | None, pad_vocab: bool
+    path: PathLike, mapping: Mapping, target: Rows, draft: Rows, proposal: Rows | None, pad_vocab: bool
 ) -> Placed:
     """Put a reduced draft at its places in the target's vocabulary; without a map everything stays.
 
@@ -234,7 +232,7 @@ def placed(
     return Placed(Scattered(draft, tokens, total), proposal, pad_vocab or total > vocab, notes)
 
 
-def differing_widths(where: Path, target: Rows, other: Rows, shapes: str = "") -> InputError:
+def differing_widths(where: PathLike, target: Rows, other: Rows, shapes: str = "") -> InputError:
     """What is wrong with rows of another width than the target's, where nothing allows it."""
     return InputError(
         f"{where}: vocabulary widths {target.shape[-1]} and {other.shape[-1]} differ{shapes}; if the tokens "

@@ -5,21 +5,12 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from resispec_verify.tables.shaping import Exploration
+from resispec_verify.tables.shaping import Exploration, curve_points
 
-__all__ = ["curve_points", "plot_exploration"]
+__all__ = ["plot_exploration"]
 
 BLUE, ORANGE, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 MARKERS = {"specinfer": "s", "optimal-sequential": "o", "resispec, local gap": "D", "resispec, Eq. 13": "v"}
-MOST_POINTS = 2000  # more kinks than a plot has pixels are thinned out
-
-
-def curve_points(found: Exploration) -> np.ndarray:
-    """Where the curves are evaluated, ``(K,)``: their kinks, thinned, a grid between, and the budgets."""
-    kinks = found.points.Z
-    kinks = kinks[np.unique(np.linspace(0, len(kinks) - 1, MOST_POINTS).astype(int))]
-    budgets = [z for z in found.budgets.values() if 0.0 < z <= 1.0]
-    return np.unique(np.concatenate([kinks, np.linspace(0.002, 1.0, 500), budgets]))
 
 
 def plot_exploration(found: Exploration, title: str = "") -> Figure:

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import platform
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from resispec_verify import __version__
+from resispec_verify.dumps import FlatDump
+from resispec_verify.dumps.fingerprint import fingerprint
 from resispec_verify.errors import InputError
+from resispec_verify.report.page import MOST_ROWS, PageSection, html_page
+from resispec_verify.report.plots.drift import plot_drift
+from resispec_verify.report.plots.marginals import plot_marginals
+from resispec_verify.report.plots.position import plot_position
+from resispec_verify.report.plots.shaping import plot_exploration
+from resispec_verify.report.plots.svg import inline_svg, panels
+from resispec_verify.report.verdicts import remarks
+from resispec_verify.rules import Rule
+from resispec_verify.tables.columns import merge
+from resispec_verify.tables.drift_summary import DriftRow, drift_records
+from resispec_verify.tables.position import look_at
+from resispec_verify.tables.reading import Reading, pairs_of, position_range
+from resispec_verify.tables.row import Row, label
+from resispec_verify.tables.shaping import curve_records, explore_pair
+from resispec_verify.tables.summary import position_records, summarize
+from resispec_verify.tables.table import Table, pool
 
-if TYPE_CHECKING:
-    from resispec_verify.dumps import FlatDump
-    from resispec_verify.report.page import PageSection
-    from resispec_verify.rules import Rule
-    from resispec_verify.tables.drift_summary import DriftRow
-    from resispec_verify.tables.reading import Reading
-    from resispec_verify.tables.row import Row
-    from resispec_verify.tables.table import Table
+__all__ = ["Found", "report_page"]
 
-__all__ = ["Found", "report_page", "sequential"]
-
+#: The texts of tokens.
+Texts = Callable[[list[int]], dict[int, str]] | None
 PACKAGES = ("numpy", "scipy", "numba", "matplotlib")
 RULES_IN_PICTURE = 3
 
@@ -37,10 +52,6 @@ class Found:
 
     def add(self, dump: FlatDump, table: Table, drift: dict[Any, DriftRow]) -> None:
         """Add what one dump gave."""
-        from resispec_verify.cli.over_dumps import pool_into
-        from resispec_verify.dumps.fingerprint import fingerprint
-        from resispec_verify.tables.reading import position_range
-
         first, last = position_range(dump, self.reading)
         size, digest = fingerprint(dump.path, whole=True)
         self.facts.append(
@@ -57,13 +68,11 @@ class Found:
         self.dumps.append(dump)
         self.positions += last - first
         self.tables.append(table)
-        pool_into(self.drift, drift)
+        merge(self.drift, drift)
 
     @cached_property
     def rows(self) -> list[Row]:
         """The rows of all dumps, joined: for when all were added."""
-        from resispec_verify.tables.table import pool
-
         return pool(self.tables)
 
 
@@ -71,27 +80,14 @@ def _constant(positions: list[int]) -> list[str]:
     return [f"{len(positions)} rows of equal values (first: {positions[0]})"] if positions else []
 
 
-def sequential(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """The rules that have a residual between candidates."""
-    return tuple(rule for rule in rules if rule.depends_on != "tuple")
-
-
-def report_page(
-    found: Found, rules: tuple[Rule, ...], candidates: int, tokenizer: Path | None, command: str
-) -> str:
+def report_page(found: Found, rules: tuple[Rule, ...], candidates: int, texts: Texts, command: str) -> str:
     """The page, as HTML."""
-    from resispec_verify.cli.verdict_table import remarks
-    from resispec_verify.report.page import html_page
-    from resispec_verify.tables.row import label
-    from resispec_verify.tables.summary import summarize
-
-    pictures = [*_overall(found), *_worst(found, rules, candidates, tokenizer)]
     names = ", ".join(dict.fromkeys(Path(dump.path).name for dump in found.dumps))
     return html_page(
         f"Speculative decoding rules on {names}",
         [{**summarize(row), "label": label(row.rule)} for row in found.rows],
         remarks(found.rows),
-        pictures,
+        [*_overall(found), *_worst(found, rules, candidates, texts)],
         command,
         {"Dumps": found.facts, "Versions": _versions()},
     )
@@ -99,13 +95,6 @@ def report_page(
 
 def _overall(found: Found) -> list[PageSection]:
     """PageSections of all positions."""
-    from resispec_verify.report.page import PageSection
-    from resispec_verify.report.plots.drift import plot_drift
-    from resispec_verify.report.plots.marginals import plot_marginals
-    from resispec_verify.report.plots.svg import panels
-    from resispec_verify.tables.drift_summary import drift_records
-    from resispec_verify.tables.summary import position_records
-
     rows = found.rows
     pictures = [
         PageSection(
@@ -132,16 +121,8 @@ def _overall(found: Found) -> list[PageSection]:
     return pictures
 
 
-def _worst(
-    found: Found, rules: tuple[Rule, ...], candidates: int, tokenizer: Path | None
-) -> list[PageSection]:
+def _worst(found: Found, rules: tuple[Rule, ...], candidates: int, texts: Texts) -> list[PageSection]:
     """Theorem 2's curve and the residuals at the position where a rule is furthest from the target."""
-    from resispec_verify.report.page import PageSection
-    from resispec_verify.report.plots.shaping import curve_points, plot_exploration
-    from resispec_verify.report.plots.svg import panels
-    from resispec_verify.tables.row import label
-    from resispec_verify.tables.shaping import explore_pair
-
     row = max(found.rows, key=lambda row: max(row.tv))
     i = max(range(len(row.tv)), key=row.tv.__getitem__)
     dump = next(dump for dump in found.dumps if str(dump.path) == row.source[i])
@@ -152,45 +133,29 @@ def _worst(
         f"{label(row.rule)} is furthest from the target (total variation {row.tv[i]:.3g})"
     )
     exploration = explore_pair(p, q, n)
-    table = exploration.table(curve_points(exploration))
-    columns = {name: values.tolist() for name, values in table.items()}
-    curves = [
-        {name: "" if values[k] != values[k] else values[k] for name, values in columns.items()}
-        for k in range(0, len(columns["Z"]), max(1, -(-len(columns["Z"]) // 400)))
-    ]
-    curve = [
-        PageSection(
-            "How near the draft a residual can be",
-            f"Theorem 2 of the ResiSpec paper at {where}: the least L1 distance of a residual of mass Z from "
-            "the draft, the budgets that rules choose, and what these are worth.",
-            panels(plot_exploration(exploration), "e"),
-            curves,
-        )
-    ]
-    return [*curve, *_after_rejection(p, q, rules, n, where, tokenizer)]
+    curves = curve_records(exploration)
+    curve = PageSection(
+        "How near the draft a residual can be",
+        f"Theorem 2 of the ResiSpec paper at {where}: the least L1 distance of a residual of mass Z from "
+        "the draft, the budgets that rules choose, and what these are worth.",
+        panels(plot_exploration(exploration), "e"),
+        curves[:: max(1, -(-len(curves) // MOST_ROWS))],
+    )
+    return [curve, *_after_rejection(p, q, rules, n, where, texts)]
 
 
 def _after_rejection(
-    p: Any, q: Any, rules: tuple[Rule, ...], candidates: int, where: str, tokenizer: Path | None
+    p: Any, q: Any, rules: tuple[Rule, ...], candidates: int, where: str, texts: Texts
 ) -> list[PageSection]:
     """The residuals, where something can be rejected, and the same token by all rules."""
-    from resispec_verify.report.page import PageSection
-    from resispec_verify.report.plots.position import plot_position
-    from resispec_verify.report.plots.svg import inline_svg
-    from resispec_verify.tables.position import look_at
-
-    shown = sequential(rules)[:RULES_IN_PICTURE]
-    try:
-        position = look_at(p, q, shown, candidates) if shown else None
-    except InputError:
-        position = None
-    if position is None:
+    shown = [rule for rule in rules if rule.depends_on != "tuple"][:RULES_IN_PICTURE]
+    if not shown:
         return []
-    names = None
-    if tokenizer is not None:
-        from resispec_verify.cli.tokenizer import token_texts
-
-        names = token_texts(tokenizer, position.tokens(12).tolist())
+    try:
+        position = look_at(p, q, shown, candidates)
+    except InputError:
+        return []
+    names = None if texts is None else texts(position.tokens(12).tolist())
     picture = inline_svg(plot_position(position, names=names), "p", "residuals after one rejection")
     return [
         PageSection(
@@ -204,22 +169,14 @@ def _after_rejection(
 
 
 def _pair(dump: FlatDump, reading: Reading, position: int, temperature: float) -> tuple[Any, Any]:
-    from resispec_verify.backends import get_backend
-    from resispec_verify.tables.reading import Clock, pairs_of
-
     here = replace(reading, start=position, stop=position + 1)
-    for members in pairs_of(dump, here, backend=get_backend("numpy"), clock=Clock()):
+    for members in pairs_of(dump, here):
         if members.sampling.temperature == temperature:
             return members.pair.target[0], members.pair.draft[0]
     raise AssertionError("the position was evaluated at this temperature")
 
 
 def _versions() -> list[dict[str, str]]:
-    import platform
-    from importlib import metadata
-
-    from resispec_verify import __version__
-
     found = {"resispec-verify": __version__, "Python": platform.python_version()}
     found |= {name: metadata.version(name) for name in PACKAGES}
     found["machine"] = f"{platform.system()} {platform.machine()}"

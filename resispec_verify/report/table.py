@@ -1,17 +1,17 @@
-"""Tables on a terminal: fewer columns where it is narrow, and nothing cut off."""
+"""Tables and lines on a rich console: fewer columns where it is narrow, and nothing cut off."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from resispec_verify.cli.output import print_lines
-
-__all__ = ["number", "print_records"]
+__all__ = ["csv_text", "number", "print_lines", "print_records", "printable"]
 
 COLOURS = {
     "exact": "green", "inexact": "bold red", "undecided": "yellow", "exact-if": "yellow",
@@ -70,3 +70,25 @@ def number(value: Any) -> str:
     if value is None or isinstance(value, str):
         return "-" if value is None else value
     return "0" if value == 0 else (f"{value:.2e}" if abs(value) < 1e-3 else f"{value:.4f}")
+
+
+def printable(name: object, most: int | None = 80) -> str:
+    """A text from elsewhere on one line of a terminal: what is not printable is escaped, the rest cut."""
+    shown = str(name) if most is None else str(name)[: most + 1]
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
+    return text if most is None or len(text) <= most else text[: most - 3] + "..."
+
+
+def print_lines(console: Any, lines: Iterable[str]) -> None:
+    """Print lines as they are, without markup."""
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
+    """Records as CSV with a header line."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(records[0]) if records else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()

@@ -1,16 +1,11 @@
 """Verdicts as tables, and what a reader of them must not miss."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from resispec_verify.cli.output import print_lines, printable
-from resispec_verify.cli.table import number, print_records
+from resispec_verify.report.table import number, print_lines, print_records, printable
 from resispec_verify.tables.row import Row, label
 from resispec_verify.tables.summary import summarize
-
-__all__ = ["print_verdicts", "remarks"]
 
 MARGINALS_IN_WORDS = {
     "operational": "operational: what the sampler emits",
@@ -18,7 +13,7 @@ MARGINALS_IN_WORDS = {
 }
 
 
-def print_verdicts(rows: list[Row], console: Any, facts: Mapping[str, Any]) -> None:
+def print_verdicts(rows: Sequence[Row], console: Any, facts: Mapping[str, Any]) -> None:
     """Print one table for each kind of marginal, then what a reader must not miss, of the dumps too."""
     for kind, words in MARGINALS_IN_WORDS.items():
         of_kind = [row for row in rows if row.marginal == kind]

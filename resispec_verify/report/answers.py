@@ -1,0 +1,145 @@
+"""What `limits`, `check` and `replay` print, from the command line and from Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from resispec_verify.report.table import print_lines, print_records, printable
+from resispec_verify.sampler_check.lines import lines
+from resispec_verify.sampler_check.settings import CheckResult
+
+__all__ = ["print_check", "print_limits", "print_replay"]
+
+COLOURS = {"rejected": "bold red", "error": "bold red", "not-rejected": "yellow"}
+
+
+def print_limits(results: list[dict[str, Any]], console: Any) -> None:
+    """Acceptance beside the limits, of the results of ``limits``."""
+
+    def shown(value: float | None) -> str:
+        return "unknown" if value is None else f"{value:.4f}"
+
+    records = [
+        {
+            "rule": r["rule"],
+            "T": f"{r['temperature']:g}",
+            "n": str(r["candidates"]),
+            "positions": str(r["positions"]),
+            "acceptance": (">= " if r["acceptance_gap_max"] >= 5e-5 else "") + f"{r['acceptance_mean']:.4f}",
+            "sequential limit": shown(r["sequential_limit_mean"]),
+            "limit": shown(r["limit_mean"]),
+            "above": str(r["above_limit"]),
+        }
+        for r in results
+    ]
+    print_records(console, "acceptance (P(a candidate is emitted)) beside the limits of exact rules", records)
+    lines = [
+        f"{r['rule']} (T = {r['temperature']:g}): cannot be exact: accepts more than any exact rule can at "
+        f"position {r['witness_position']}"
+        for r in results
+        if r["cannot_be_exact"]
+    ]
+    print_lines(console, lines)
+
+
+def print_check(sampler: str, result: CheckResult, console: Any) -> None:
+    """The verdict on a sampler, and how sure one may be."""
+    console.print(f"{printable(sampler)}: ", end="", markup=False)
+    console.print(result.verdict.replace("-", " "), style=COLOURS[result.verdict], end="")
+    console.print(f" ({result.draws} draws, {result.seconds:.1f} s, stopped: {result.stopped})", markup=False)
+    print_lines(console, [printable(line, None) for line in lines(result)])
+
+
+def print_replay(row: dict[str, Any], console: Any) -> None:
+    """What a reader needs of one result of ``replay``, in words and one small table."""
+    temperature = "by round" if row["temperature"] is None else f"{row['temperature']:g}"
+    lines = [
+        f"{row['path']}: {row['rounds']} rounds, rule {row['rule']}, T = {temperature}",
+        f"  tokens: {row['tokens_emitted']}, {row['tokens_per_round']:.4g} a round"
+        + (f"; the output of {row['rounds_cut']} rounds was cut" if row["rounds_cut"] else ""),
+        _decisions_in_words(row),
+        f"  next tokens: {row['next_tokens_possible']} of {row['next_tokens']} possible"
+        + (f", {row['next_tokens_redrawn']} of them redrawn exactly" if row["next_tokens_redrawn"] else ""),
+    ]
+    if first := row["first_divergence"]:
+        lines.append(f"  divergences: {row['divergences']}; the first: {_divergence_in_words(first)}")
+    if row["acceptance_by_position"]:
+        lines += _position_lines(row)
+    tests = (row["draft_token_test"], *row["next_token_tests"])
+    lines += [_draws_in_words(test) for test in tests if test]
+    statistics = row["statistics"]
+    lines.append(f"  acceptance rates: {row['acceptance_verdict']}")
+    lines.append(
+        f"  together: {statistics['verdict']} at alpha {statistics['alpha']:g} over "
+        f"{statistics['tests']} tests"
+        + ("; that proves nothing exact" if statistics["verdict"] == "not-rejected" else "")
+    )
+    if row["undraftable_tokens"]:
+        lines.append(
+            f"  {row['undraftable_tokens']} draft tokens cannot come from the declared draft, whatever "
+            "rounding did: they were drawn from something else"
+        )
+    if row["repeated_uniforms"]:
+        chance = row["repeated_uniforms_p_value"]
+        lines.append(f"  {row['repeated_uniforms']} rounds repeat the uniforms of an earlier round"
+                     + ("" if chance is None else f", p-value {chance:.2g}"))  # fmt: skip
+    print_lines(console, [*lines, *(f"  {printable(note)}" for note in row["notes"]), ""])
+
+
+def _decisions_in_words(row: dict[str, Any]) -> str:
+    if not row["decisions"]:
+        return "  decisions: not replayed, there are no uniforms"
+    text = f"  decisions: {row['agree']} of {row['decisions']} agree"
+    if row["near_ties"]:
+        text += (
+            f"; within the rounding of {row['dtype']} logits: {row['near_ties']}, of which "
+            f"{row['near_ties_differing']} went the other way"
+        )
+    return text
+
+
+def _draws_in_words(test: dict[str, Any]) -> str:
+    """One line on the law of the draft, residual or bonus draws."""
+    text = f"  {test['kind']} draws: {test['draws']}, {test['verdict']}, p-value {test['p_value']:.2g}"
+    if test["impossible"]:
+        return text + f": {test['impossible']} of them impossible"
+    if test["verdict"] == "rejected":
+        return text + f" after {test['found_after']}; most like: {test['looks_like']}"
+    if test["detectable_tv"] >= 1:
+        return text + "; too few to exclude any law"
+    return text + f"; a TV of {test['detectable_tv']:.2f} would have been found"
+
+
+def _divergence_in_words(first: dict[str, Any]) -> str:
+    def shown(name: str) -> str:
+        value = first[name]
+        return "none" if value is None else value if isinstance(value, str) else f"{value:.6g}"
+
+    where = f"round {first['round']}, index {first['index']}, token {first['token']}"
+    if first["kind"] != "acceptance":
+        source = "residual" if first["kind"] == "residual" else "target"
+        drawn = "" if first["u"] is None else f", its uniform {shown('u')} draws {first['recomputed']}"
+        return f"{where} cannot come from the {source} (p = {shown('p')}, q = {shown('q')}){drawn}"
+    margin = "" if first["margin"] is None else (
+        f"; margin {shown('margin')}, rounding allows {shown('allowance')}"
+    )  # fmt: skip
+    return (
+        f"{where}: p = {shown('p')}, q = {shown('q')}, p/q = {shown('ratio')}, u = {shown('u')}: logged "
+        f"{first['logged']}, recomputed {first['recomputed']}{margin}"
+    )
+
+
+def _position_lines(row: dict[str, Any]) -> list[str]:
+    """Acceptances by position beside their expectation, in 75 columns.
+
+    The p-values are those the verdict uses, which hold for one continued text; --json has the exact ones too.
+    """
+    lines = ["  position  reached  accepted  expected  p-value   over drafts  p-value"]
+    for entry in row["acceptance_by_position"]:
+        over, p = entry["expected_over_drafts"], entry["p_value_sequential_over_drafts"]
+        tail = "          -        -" if over is None else f"{over:11.2f}  {p:7.2g}"
+        lines.append(
+            f"  {entry['position']:8d}  {entry['reached']:7d}  {entry['accepted']:8d}  "
+            f"{entry['expected']:8.2f}  {entry['p_value_sequential']:7.2g}   {tail}"
+        )
+    return lines
