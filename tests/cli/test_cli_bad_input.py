@@ -351,13 +351,17 @@ def test_candidates_of_a_dump(cli, tmp_path, name):
     assert_refused(cli("kl", "--logits", path), path, "candidates")
 
 
-@pytest.mark.parametrize("last", [[0, 1, 6], [0, 1, -1], None])
-def test_candidates_that_are_no_tokens(tmp_path, last):
+def test_candidates_that_are_no_tokens(tmp_path):
     """In a process of its own: a kernel that uses them as indices writes beyond its arrays."""
-    rows = [[0, 1, 2]] * 3 + ([last] if last else [])
-    path = save(tmp_path / "dump.pt", T, D, candidates=torch.tensor(rows))
-    result = command("kl", "--logits", path)
-    assert_refused(result, path, "candidates", *(["position 3"] if last else []))
+    paths = [
+        save(tmp_path / f"{i}.pt", T, D, candidates=torch.tensor([[0, 1, 2]] * 3 + last))
+        for i, last in enumerate(([[0, 1, 6]], [[0, 1, -1]], []))
+    ]
+    result = command("kl", "--logits", *paths)
+    assert (result.status, result.out) == (2, "")
+    lines = result.err.splitlines()
+    for line, path, where in zip(lines, paths, ("position 3", "position 3", "[3, 3]"), strict=True):
+        assert_one_line(line, path, "candidates", where)
 
 
 def test_log_probabilities_are_checked(cli, tmp_path):

@@ -157,6 +157,7 @@ TEXT = {
     "check-json": "check samplers.py:right --draws 4096 --seconds 20 --input base --no-search --json -",
     "check-error": "check samplers.py:nothing",
     "check-error-laws": "check samplers.py:right --logits laws.npz",
+    "check-defaults": "check samplers.py:right --proposal iid",
     "check-error-style": "check samplers.py:right --proposal iid --draws 20000",
     "record-error": "record --target nowhere.gguf --out o.pt",
     "prove": "prove",
@@ -170,4 +171,4 @@ TEXT = {
 CASES: dict[str, list[str]] = {name: shlex.split(text) for name, text in TEXT.items()}
 
 # Minutes on a slow machine: not part of the everyday test.
-SLOW = {"prove", "prove-json", "rules", "rules-json", "check-keeps", "check-json"}
+SLOW = {"prove", "prove-json", "rules", "rules-json", "check-keeps", "check-json", "check-defaults"}
