@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from resispec_verify.arrays import Array
 from resispec_verify.errors import InputError
 
 try:
@@ -134,7 +135,7 @@ def _parsed(line: bytes) -> Any:
         return None
 
 
-def _difference(key: str, was: Any, now: Any) -> str:
+def _difference(key: str, was: Array, now: Array) -> str:
     """What is different about the work, in words."""
     if isinstance(was, dict) and isinstance(now, dict):
         key, was, now = next((k, was.get(k), now.get(k)) for k in {**was, **now} if was.get(k) != now.get(k))

@@ -187,3 +187,73 @@ def test_probabilities_said_to_be_logits_are_logits():
 
 def test_a_path_object_is_a_path():
     assert rv.verify(Path(EXAMPLE), rule="specinfer", positions=slice(0, 1)).verdict is rv.Verdict.EXACT
+
+
+def test_rules_that_differ_in_the_last_digit_stay_apart(cli):
+    rules = ["sglang", "sglang:threshold_acc=0.9999999", f"sglang:threshold_acc={1 / 3!r}"]
+    report = rv.verify([0.3, 0.4, 0.2, 0.1], [0.6, 0.2, 0.1, 0.1], rule=rules, candidates=2)
+    assert [len(one.positions) for one in report] == [1, 1, 1]
+    assert [one.verdict.value for one in report] == ["exact", "inexact", "inexact"]
+    assert report["sglang"].verdict is rv.Verdict.EXACT
+    assert report[rules[2]].positions[0]["rule"] == "sglang[threshold_acc=0.3333333333333333]"
+    assert rules[1] in report
+    assert "sequoia" not in report
+    hand = ("--target", "0.3,0.4,0.2,0.1", "--draft", "0.6,0.2,0.1,0.1", "--candidates", "2")
+    named = [word for rule in rules for word in ("--rule", rule)]
+    results = cli("kl", *hand, *named, "--marginal", "operational", "--json", "-").json["results"]
+    assert [r["label"] for r in results] == [line["rule"] for line in report.positions]
+    assert cli("limits", *hand, *named).out.count("threshold_acc=") >= 2
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "words"),
+    [
+        ([3, 4, 3], [6, 3, 1], "no value is negative"),
+        ([0.3, 0.9, -0.2], Q, "row 0 of target is no law"),
+        ([0.3, float("nan"), 0.2], Q, "target has NaN"),
+        ([[1.0, 2.0, -1.0], P], [[0.0, 1.0, 2.0], Q], "row 0 of target is no law"),
+    ],
+)
+def test_what_could_be_laws_or_logits_is_asked(target, draft, words):
+    with pytest.raises(rv.InputError, match=words):
+        rv.verify(target, draft, rule="specinfer")
+
+
+def test_rounding_above_one_is_still_a_law():
+    target = np.array([[1.0000001, 0, 0], [0.5, 0.25, 0.25]], np.float32)
+    draft = np.array([[0.2, 0.3, 0.5], [0, 1.0000001, 0]], np.float32)
+    assert rv.verify(target, draft, rule="speculative", candidates=1).acceptance == pytest.approx(0.225)
+
+
+def test_log_probabilities_are_not_heated_twice():
+    with pytest.raises(rv.InputError, match="may have been applied already"):
+        rv.verify(np.log([P]), np.log([Q]), rule="specinfer", sampling=rv.Sampling(0.5))
+
+
+def test_a_sampling_twice_counts_once():
+    logits = np.random.default_rng(1).normal(size=(2, 4)) - 3
+    report = rv.verify(logits, logits[::-1], rule="specinfer", sampling=[rv.Sampling(1.0), rv.Sampling(1.0)])
+    assert [line["position"] for line in report.positions] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"input": "logit"}, "input must be one of"),
+        ({"eos": 3}, "eos must be token ids"),
+        ({"eos": ["3"]}, "eos must be a whole number"),
+        ({"uniforms": "no"}, "uniforms must be True or False"),
+        ({"alpha": "x"}, "alpha must be a number"),
+        ({"rule": "spechub"}, "several candidates"),
+    ],
+)
+def test_bad_options_of_replay_are_one_line(tmp_path, options, words):
+    with pytest.raises(rv.InputError, match=words):
+        rv.replay(tmp_path / "nowhere.pt", **options)
+
+
+def test_a_rule_in_a_file_and_a_number_of_candidates_are_said():
+    with pytest.raises(rv.InputError, match="import it, and give its instance"):
+        rv.verify(P, Q, rule="my_rule.py:EarlyStop")
+    with pytest.raises(rv.InputError, match="verifies exactly 2 candidates"):
+        rv.verify(P, Q, rule="spechub", candidates=3)

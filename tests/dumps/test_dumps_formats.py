@@ -322,3 +322,11 @@ def test_safetensors_metadata(tmp_path):
     assert dump.meta == {"sampling": {"top_k": [1, 2, 3]}, "dataset": "gsm8k", "model": "m"}
     assert dump.dataset == "gsm8k"
     assert [one["top_k"] for one in dump.sampling] == [1, 2, 3]
+
+
+def test_a_type_that_is_an_object_is_one_line(tmp_path):
+    header = b'{"target_logits":{"dtype":{"F32":null},"shape":[1,1],"data_offsets":[0,4]}}'
+    path = tmp_path / "dump.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    with pytest.raises(InputError, match="dtype"):
+        load_mapping(path)
