@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-COMMANDS = (
-    "kl", "inspect", "limits", "drift", "explore", "picture", "runtime", "report", "record", "replay",
-    "compare", "tree", "rules", "check", "prove",
-)  # fmt: skip
+from resispec_verify.cli import COMMANDS
 
 TREE_COMMANDS = ("tree cost", "tree length", "tree grow")
 HAND = "--target 0.3,0.4,0.3 --draft 0.6,0.3,0.1"

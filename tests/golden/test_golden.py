@@ -15,7 +15,9 @@ NAMES = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) fo
 @pytest.mark.parametrize("name", NAMES)
 def test_the_outputs_are_kept(name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    assert differences(name, outputs(CASES[name])) == []
+    found = differences(name, outputs(CASES[name]))
+    again = f"if that is meant: python tests/golden/golden.py {name}, and look at the difference"
+    assert not found, "\n".join([*found, again])
 
 
 def test_a_lost_key_and_another_figure_are_noticed(monkeypatch):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from resispec_verify.cli import main
+from resispec_verify.cli import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -27,12 +27,6 @@ def test_python_blocks_run(code, tmp_path, monkeypatch):
         pytest.importorskip(module, reason=f"the block needs {module}")
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "<docs>", "exec"), {"__name__": "docs"})
-
-
-COMMANDS = (
-    "kl", "inspect", "limits", "drift", "explore", "picture", "runtime", "report", "record", "replay",
-    "compare", "rules", "check", "prove", "tree",
-)  # fmt: skip
 
 
 WITH_OPTIONS = [name for name in COMMANDS if name != "tree"] + ["tree cost", "tree length", "tree grow"]
