@@ -229,7 +229,7 @@ def drift_records(rows: Iterable[DriftRow]) -> list[dict[str, Any]]:
     for row in rows:
         for result in row.results():
             quantiles = result.pop("quantiles")
-            result |= {"rule": label(row.rule), "dataset": row.dataset or ""}
+            result |= {"rule": result.pop("label"), "dataset": row.dataset or ""}
             del result["options"]
             flat = dict(result)
             for name, value in result.items():
