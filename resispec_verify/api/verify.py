@@ -179,8 +179,11 @@ def verify(
     rules = given_rules(rule)
     check_counts(rules, candidates, "candidates=")
     evaluation = Evaluation(rules, candidates, identity=False, budget=budget or Budget())
-    clock = Clock()
-    dumps = asked.dumps()
+    return _verified(asked, evaluation)
+
+
+def _verified(asked: Asked, evaluation: Evaluation) -> VerifyReport:
+    clock, dumps = Clock(), asked.dumps()
     if dumps is None:
         table = Table()
         for batch in asked.array_pairs():
