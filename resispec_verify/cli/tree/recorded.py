@@ -43,6 +43,8 @@ class DrawnOptions(PadOption, InputOption, OneSamplingOptions):
 
 def parsed(texts: list[str] | None) -> list[Topology]:
     """The trees of `--topology`, each once."""
+    if unknown := [text for text in texts or [] if text.startswith("--")]:
+        raise InputError(f"unknown option {unknown[0]}; see 'resispec-verify tree cost --help'")
     try:
         return list(dict.fromkeys(Topology.parse(text) for text in texts or []))
     except InputError as error:
