@@ -65,6 +65,12 @@ def in_words(value: Any) -> str:
     return str(value)
 
 
+def _sayable(value: Any) -> bool:
+    if isinstance(value, (tuple, list, frozenset, set)):
+        return all(map(_sayable, value))
+    return isinstance(value, (str, numbers.Real))
+
+
 def in_label(value: Any) -> str:
     """The same, where that is short; else its length and a digest, which tells it from others."""
     text = in_words(value)
@@ -97,11 +103,11 @@ class Described(ABC):
     def options(self) -> dict[str, str]:
         """Options that tell two values of the rule apart, by name, exactly; for labels and reports.
 
-        Those of a dataclass are its fields; a field that a text cannot say, such as a function, is left out.
+        Those of a dataclass are its fields; what a text cannot say, a function or an array, is left out.
         """
         known = fields(self) if is_dataclass(self) else ()
         values = {field.name: getattr(self, field.name) for field in known}
-        return {name: in_label(value) for name, value in values.items() if not callable(value)}
+        return {name: in_label(value) for name, value in values.items() if _sayable(value)}
 
     def changed_options(self) -> dict[str, str]:
         """Those of the options that are not the default."""

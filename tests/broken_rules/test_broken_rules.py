@@ -52,7 +52,7 @@ from resispec_verify.oracle import (
 from resispec_verify.rules import Greedy, Proposal, ResiSpec, Rule, SpecInfer, Speculative
 from resispec_verify.tables.marginals import Evaluation, evaluate
 from resispec_verify.tables.reading import Clock, by_hand
-from resispec_verify.tables.row import Row
+from resispec_verify.tables.row import Row, label
 from resispec_verify.verdict import Verdict, judge
 
 EPS = float(np.finfo(np.float64).eps)
@@ -318,7 +318,7 @@ def table(rule: Rule, target: tuple[F, ...], draft: tuple[F, ...], n: int = 1) -
         rows,
         clock=Clock(),
     )
-    return rows[rule.name, "operational"]
+    return rows[label(rule), "operational"]
 
 
 def test_mass_outside_the_support_is_reported():

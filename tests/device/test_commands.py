@@ -121,13 +121,13 @@ def test_where_the_device_is_full_batches_are_halved(emulated, monkeypatch, kern
 
         monkeypatch.setattr(emulated, "launch", launched)
     else:
-        walk = batched_paths._Walk.run
+        walk = batched_paths._ArrayWalk.run
 
         def run(self):
             full(self.rows)
             return walk(self)
 
-        monkeypatch.setattr(batched_paths._Walk, "run", run)
+        monkeypatch.setattr(batched_paths._ArrayWalk, "run", run)
         monkeypatch.setattr(dispatch, "_sums", lambda target, candidates: batched_paths.path_sums)
     parts = evaluated("cupy", 4, notes.append)
     assert asked[:3] == [4, 2, 1]

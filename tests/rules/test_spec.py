@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Literal, get_args, get_origin, get_type_hints
 
+import numpy as np
 import pytest
 
 from resispec_verify.errors import InputError
-from resispec_verify.rules import NEED_PARAMETERS, PATH_RULES, RULES, PathRule, ResiSpec, Rule, SGLang
+from resispec_verify.rules import (
+    NEED_PARAMETERS,
+    PATH_RULES,
+    RULES,
+    PathRule,
+    ResiSpec,
+    Rule,
+    SGLang,
+    SpecInfer,
+    make_rule,
+)
 from resispec_verify.rules.spec import options_in, parse_any_rule, parse_rule, rule_text
 from resispec_verify.tables.row import label
 
@@ -92,3 +103,21 @@ def test_what_cannot_be_read_is_said_in_one_line(text, said):
         parse_rule(text)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_rule_of_ones_own_is_labelled_by_its_fields():
+    @dataclass(frozen=True)
+    class Own(SpecInfer):
+        share: float = 0.5
+        table: object = None
+
+        name = "own"
+
+    assert label(Own()) == "own"
+    assert label(Own(1 / 3)) == "own[share=0.3333333333333333]"
+    assert label(Own(0.25, np.ones(3))) == "own[share=0.25]"
+    memory = frozenset((i, i + 1) for i in range(40))
+    other = memory - {(0, 1)} | {(0, 2)}
+    first, second = (label(make_rule("csd", ratio=0.5, memory=pairs)) for pairs in (memory, other))
+    assert first != second
+    assert len(first) < 90
