@@ -76,7 +76,7 @@ def in_label(value: Any) -> str:
     text = in_words(value)
     if len(text) <= _LONGEST:
         return text
-    return f"{len(value)} of sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    return f"{len(value)} entries sha256:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 class Described(ABC):

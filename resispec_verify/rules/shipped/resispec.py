@@ -65,6 +65,11 @@ class ShapedRule(Rule):
         _check_choice("budget", self.budget, ProxyBudget)
         _check_choice("hole", self.hole, Hole)
 
+    @property
+    def _readings(self) -> dict[str, str]:
+        """The options as the kernels take them."""
+        return {"redistribution": self.redistribution, "budget": self.budget, "hole": self.hole}
+
     def reject(self, state: State, tokens: Array) -> State:
         """Lines 10-12: ``R <- norm((R - k)_+)``, which is r off the rejected token and 0 on it.
 
@@ -87,9 +92,7 @@ class ShapedRule(Rule):
         return ratio_or_all(array_namespace(kept).ones_like(kept), kept)
 
     def _proxy(self, current: Array, draft: Array, tokens: Array) -> Proxy:
-        return proxy(
-            current, draft, tokens, redistribution=self.redistribution, budget=self.budget, hole=self.hole
-        )
+        return proxy(current, draft, tokens, **self._readings)
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,8 @@ class ResiSpec(ShapedRule):
         R, q = (to_numpy(a).astype(np.float64) for a in (state.residual, state.draft))
         vocab = R.shape[-1]
         rows = zip(R.reshape(-1, vocab), np.broadcast_to(q, R.shape).reshape(-1, vocab), strict=True)
-        found = [last_round(ratio_order(p, d), **self.options()) for p, d in rows]
+        readings = self._readings
+        found = [last_round(ratio_order(p, d), **readings) for p, d in rows]
         like = {"dtype": state.residual.dtype, "device": state.residual.device}
         emitted = np.stack([one.mass for one in found]).reshape(R.shape)
         magnified = np.asarray([one.magnified for one in found]).reshape(R.shape[:-1])
@@ -118,11 +122,11 @@ class ResiSpec(ShapedRule):
         """The scalar recursion; where the hole is read literally, with one candidate only."""
         if self.hole == "literal" and candidates != 1:
             return None
-        order, options = ratio_order(to_numpy(target), to_numpy(draft)), self.options()
+        order, readings = ratio_order(to_numpy(target), to_numpy(draft)), self._readings
         if candidates == 1:
-            return shaped_paths.single_round(order, **options)
-        del options["hole"]
-        return shaped_paths.shaped_marginal(order, candidates, gap, most_paths, **options)
+            return shaped_paths.single_round(order, **readings)
+        del readings["hole"]
+        return shaped_paths.shaped_marginal(order, candidates, gap, most_paths, **readings)
 
     def sum_paths_on_device(
         self, target: Array, draft: Array, candidates: int, gap: float, most_paths: float
