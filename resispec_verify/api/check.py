@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from resispec_verify.api.report import Report
-from resispec_verify.errors import InputError
-from resispec_verify.inputs import shown as in_words
 from resispec_verify.report.answers import print_check
-from resispec_verify.rules.given import given_rule
-from resispec_verify.sampler_check.check import CheckResult, CheckSettings, check_sampler
-from resispec_verify.sampler_check.pairs import given_inputs
+from resispec_verify.sampler_check.check import CheckResult, check_sampler
+from resispec_verify.sampler_check.pairs import given_check
 from resispec_verify.sampler_check.settings import check_report
 
 __all__ = ["CheckReport", "check"]
@@ -74,13 +71,5 @@ def check(
     InputError
         Settings or pairs that make no sense. What the sampler raises is the verdict ``"error"``.
     """
-    if not callable(sampler) or isinstance(sampler, type):
-        raise InputError(
-            f"sampler must be a function, or an instance that can be called; got {in_words(sampler)}"
-        )
-    if settings.get("rule") is not None:
-        settings["rule"] = given_rule(settings["rule"])
-    settings.setdefault("search", pairs is None)
-    chosen = CheckSettings(style=style, **settings)
-    result = check_sampler(sampler, chosen, inputs=given_inputs(pairs))
-    return CheckReport(getattr(sampler, "__qualname__", type(sampler).__qualname__), style, result)
+    name, chosen, inputs = given_check(sampler, pairs, {"style": style, **settings})
+    return CheckReport(name, style, check_sampler(sampler, chosen, inputs=inputs))

@@ -1,8 +1,9 @@
-"""The pairs that a caller from Python may hand to a check."""
+"""What a caller from Python may hand to a check: a sampler, pairs, settings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,35 @@ import numpy as np
 from resispec_verify.distributions import pair_from_probabilities
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import shown
+from resispec_verify.rules.given import given_rule
 from resispec_verify.sampler_check.battery import Chain, Input
 from resispec_verify.sampler_check.check import named_inputs
+from resispec_verify.sampler_check.settings import CheckSettings
 
-__all__ = ["given_inputs"]
+__all__ = ["given_check", "given_inputs"]
+
+
+def given_check(
+    sampler: Any, pairs: Sequence[Any] | None, settings: dict[str, Any]
+) -> tuple[str, CheckSettings, list[Input | Chain] | None]:
+    """The sampler's name, the settings, and the inputs; with pairs there is no search unless it is asked for.
+
+    Raises
+    ------
+    InputError
+        No function, settings that there are not or that make no sense, or pairs that are none.
+    """
+    if not callable(sampler) or isinstance(sampler, type):
+        raise InputError(
+            f"sampler must be a function, or an instance that can be called; got {shown(sampler)}"
+        )
+    known = [field.name for field in fields(CheckSettings)]
+    if unknown := [name for name in settings if name not in known]:
+        raise InputError(f"check has no setting {unknown[0]!r} (there are: {', '.join(known)})")
+    rule = settings.get("rule")
+    given = {"search": pairs is None, **settings, "rule": None if rule is None else given_rule(rule)}
+    name = getattr(sampler, "__qualname__", type(sampler).__qualname__)
+    return name, CheckSettings(**given), given_inputs(pairs)
 
 
 def given_inputs(pairs: Sequence[Any] | None) -> list[Input | Chain] | None:

@@ -8,11 +8,10 @@ from typing import Any
 
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import shown
-from resispec_verify.rules.given import given_rule
 from resispec_verify.sampler_check.check import CheckResult, CheckSettings, check_sampler
 from resispec_verify.sampler_check.draft import check_declared_draft
 from resispec_verify.sampler_check.lines import lines
-from resispec_verify.sampler_check.pairs import given_inputs
+from resispec_verify.sampler_check.pairs import given_check
 
 __all__ = ["assert_draft_as_declared", "assert_lossless"]
 
@@ -63,14 +62,9 @@ def assert_lossless(
         Settings or pairs that make no sense.
     """
     __tracebackhide__ = True
-    _check_callable("sampler", sampler)
-    if settings.get("rule") is not None:
-        settings["rule"] = given_rule(settings["rule"])
-    inputs = given_inputs(pairs)
-    settings.setdefault("search", pairs is None)
-    chosen = CheckSettings(style=style, draws=draws, seconds=seconds, **settings)
+    settings = {"style": style, "draws": draws, "seconds": seconds, **settings}
+    name, chosen, inputs = given_check(sampler, pairs, settings)
     result = check_sampler(sampler, chosen, inputs=inputs)
-    name = getattr(sampler, "__qualname__", type(sampler).__qualname__)
     if result.verdict != "not-rejected":
         raise AssertionError("\n".join(_failure(name, result, chosen, pairs)))
     passed.append((name, result))
@@ -95,7 +89,8 @@ def assert_draft_as_declared(draw: Callable[..., Any], *, draws: int = 5000, **s
         They are not, or ``draw`` failed.
     """
     __tracebackhide__ = True
-    _check_callable("draw", draw)
+    if not callable(draw) or isinstance(draw, type):
+        raise InputError(f"draw must be a function, or an instance that can be called; got {shown(draw)}")
     result = check_declared_draft(draw, draws=draws, **settings)
     name = getattr(draw, "__qualname__", type(draw).__qualname__)
     if result.verdict != "not-rejected":
@@ -103,11 +98,6 @@ def assert_draft_as_declared(draw: Callable[..., Any], *, draws: int = 5000, **s
         raise AssertionError("\n".join([f"{name}: {result.verdict}", *lines(result), f"reproduce: {again}"]))
     passed.append((name, result))
     return result
-
-
-def _check_callable(name: str, value: Any) -> None:
-    if not callable(value) or isinstance(value, type):
-        raise InputError(f"{name} must be a function, or an instance that can be called; got {shown(value)}")
 
 
 def _failure(name: str, result: CheckResult, settings: CheckSettings, pairs: Any) -> list[str]:
