@@ -12,11 +12,9 @@ from resispec_verify.api.verify import given_rules
 from resispec_verify.arrays import ArrayLike
 from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import FlatDump
-from resispec_verify.inputs import MOST_CANDIDATES, whole
 from resispec_verify.report.answers import print_limits
 from resispec_verify.rules import Rule
 from resispec_verify.tables.limits import add_limits, limits_report, summarize_limits
-from resispec_verify.tables.reading import Clock
 from resispec_verify.tables.row import Row
 
 __all__ = ["LimitsReport", "limits"]
@@ -71,10 +69,9 @@ def limits(
     InputError
         As `verify`.
     """
-    whole("candidates", candidates, 1, MOST_CANDIDATES)
-    rules = given_rules(rule)
+    rules = given_rules(rule, candidates)
     rows: dict[tuple[str, float], Row] = {}
     asked = Asked(target, draft, proposal, sampling, input, positions)
-    for batch in asked.pairs(Clock()):
+    for batch in asked.pairs():
         add_limits(rows, rules, batch, candidates)
     return LimitsReport(list(rows.values()))

@@ -36,7 +36,7 @@ class Report:
         return "\n".join(line.rstrip() for line in lines).strip("\n")
 
     def _repr_mimebundle_(
-        self, include: Sequence[str], exclude: Sequence[str], **options: Any
+        self, include: Sequence[str] | None = None, exclude: Sequence[str] | None = None, **options: Any
     ) -> Mapping[str, str]:
         """For notebooks: the same, in colour."""
         from rich.jupyter import JUPYTER_HTML_FORMAT

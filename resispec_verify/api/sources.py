@@ -15,14 +15,13 @@ from resispec_verify.arrays import Array
 from resispec_verify.backends import to_numpy
 from resispec_verify.distributions import Pair, Sampling, pair_from_logits
 from resispec_verify.dumps import FlatDump, open_dump
+from resispec_verify.dumps.opening import PathLike
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import shown
 from resispec_verify.tables.input_kind import refuse_applied
-from resispec_verify.tables.reading import Clock, PairBatch, Reading, logits_of, pairs_of
+from resispec_verify.tables.reading import PairBatch, Reading, logits_of, pairs_of, positions_at_once
 
 __all__ = ["Asked", "PathLike"]
-
-PathLike = str | os.PathLike[str]
 
 #: What rows can be said to be.
 KINDS = ("logits", "probabilities", "log-probabilities")
@@ -30,10 +29,8 @@ KINDS = ("logits", "probabilities", "log-probabilities")
 # Sums of laws miss 1 by less than this, those stored in bfloat16 included (2**-9 of each entry). Which rows
 # are laws is decided by it; how well they must sum to 1 is decided by `inputs.laws`.
 _NEAR_ONE = 1e-2
-_NEAR_ZERO = 1e-6
-
-# Elements of one batch of rows (positions x vocab) that arrays are cut into: 8 MiB in float64.
-_BATCH_ELEMENTS = 1 << 20
+# Nor do they lie further below 0: what a subtraction in float32 leaves of numbers up to 1 is off by less.
+_NEAR_ZERO = 8 * float(np.finfo(np.float32).eps)
 
 
 @dataclass(frozen=True)
@@ -125,7 +122,7 @@ class Asked:
             self.samplings, proposal_sampling=lambda sampling: drawn, kind=self.input, start=start, stop=stop
         )
 
-    def pairs(self, clock: Clock) -> Iterator[PairBatch]:
+    def pairs(self) -> Iterator[PairBatch]:
         """The pairs, batch by batch."""
         dumps = self.dumps()
         if dumps is None:
@@ -154,7 +151,7 @@ class Asked:
         elif kind == "probabilities":
             rows = self._reshaped(inputs.laws(dimensions=None, **self._given()))
         start, stop = self._range(rows["target"].shape[0])
-        size = max(2, min(64, _BATCH_ELEMENTS // rows["target"].shape[-1]))
+        size = positions_at_once(rows["target"].shape[-1])
         for first in range(start, stop, size):
             last = min(first + size, stop)
             part = {name: row[first:last, :] for name, row in rows.items()}

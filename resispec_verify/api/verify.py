@@ -174,10 +174,8 @@ def verify(
     >>> report.verdict
     <Verdict.EXACT: 'exact'>
     """
-    whole("candidates", candidates, 1, MOST_CANDIDATES)
     asked = Asked(target, draft, proposal, sampling, input, positions)
-    rules = given_rules(rule)
-    check_counts(rules, candidates, "candidates=")
+    rules = given_rules(rule, candidates)
     evaluation = Evaluation(rules, candidates, identity=False, budget=budget or Budget())
     return _verified(asked, evaluation)
 
@@ -197,17 +195,19 @@ def _verified(asked: Asked, evaluation: Evaluation) -> VerifyReport:
     return VerifyReport(pool(done), facts_of(dumps, done), clock.seconds)
 
 
-def given_rules(rule: str | Rule | Sequence[str | Rule]) -> tuple[Rule, ...]:
-    """One rule or several, by name or as they are.
+def given_rules(rule: str | Rule | Sequence[str | Rule], candidates: int) -> tuple[Rule, ...]:
+    """One rule or several, by name or as they are, for so many candidates.
 
     Raises
     ------
     InputError
-        As `given_rule`; none at all, or two with one label.
+        As `given_rule`; none at all, two with one label, or a number of candidates that one cannot verify.
     """
+    whole("candidates", candidates, 1, MOST_CANDIDATES)
     several = rule if isinstance(rule, Sequence) and not isinstance(rule, str) else [rule]
     rules = tuple(given_rule(one) for one in several)
     names = [label(one) for one in rules]
     if not rules or len(set(names)) < len(names):
         raise InputError(f"rule must be one or several different rules, got {', '.join(names) or 'none'}")
+    check_counts(rules, candidates, "candidates=")
     return rules

@@ -9,11 +9,11 @@ import numpy as np
 from resispec_verify.cli.one_position import OnePair, PositionOptions
 from resispec_verify.cli.options.group import Options, check_range, refuse_without
 from resispec_verify.cli.options.outputs import PlotOptions
-from resispec_verify.cli.options.work import MOST_CANDIDATES
 from resispec_verify.cli.output import files_read, open_dump
 from resispec_verify.cli.over_dumps import finish, over_dumps
 from resispec_verify.cli.parameters import Count, DumpFile, Flag, Number, Numbers
 from resispec_verify.errors import InputError
+from resispec_verify.inputs import MOST_CANDIDATES
 from resispec_verify.report.table import print_lines, print_records
 from resispec_verify.schema import envelope
 from resispec_verify.tables.reading import Reading, pairs_of

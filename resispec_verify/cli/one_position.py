@@ -53,9 +53,7 @@ class PositionOptions(InputOption, TemperatureOption, HandOptions, DumpOptions):
 def dump_at(paths: list[Path], position: int | None) -> tuple[FlatDump, int]:
     """The one dump of these, and a position that it has."""
     if len(paths) != 1:
-        raise InputError(
-            "one position of one dump is looked at: give one path"
-        )
+        raise InputError("one position of one dump is looked at: give one path")
     dump, position = open_dump(paths[0]), position or 0
     if not 0 <= position < dump.positions:
         raise InputError(f"{paths[0]}: position {position} is outside 0..{dump.positions - 1}")

@@ -29,6 +29,7 @@ __all__ = [
     "pairs_between",
     "pairs_of",
     "position_range",
+    "positions_at_once",
     "resolved",
 ]
 
@@ -206,9 +207,14 @@ def resolved(dump: FlatDump, reading: Reading) -> Reading:
     return replace(reading, kind=kind)
 
 
+def positions_at_once(vocab: int) -> int:
+    """How many rows of so many tokens are worked on together, where nobody says it."""
+    return max(2, min(64, _BATCH_ELEMENTS // vocab))
+
+
 def batch_size(dump: FlatDump, reading: Reading) -> int:
     """Positions at a time."""
-    return reading.batch or max(2, min(64, _BATCH_ELEMENTS // dump.vocab))
+    return reading.batch or positions_at_once(dump.vocab)
 
 
 def cut(spans: Iterable[Span], size: int) -> list[Span]:

@@ -257,3 +257,14 @@ def test_a_rule_in_a_file_and_a_number_of_candidates_are_said():
         rv.verify(P, Q, rule="my_rule.py:EarlyStop")
     with pytest.raises(rv.InputError, match="verifies exactly 2 candidates"):
         rv.verify(P, Q, rule="spechub", candidates=3)
+
+
+def test_limits_and_check_refuse_what_the_commands_refuse():
+    with pytest.raises(rv.InputError, match="verifies exactly 2 candidates"):
+        rv.limits(P, Q, rule="spechub", candidates=3)
+    with pytest.raises(rv.InputError, match="check has no setting 'nope'"):
+        rv.check(lambda target, draft, rng: [0], nope=1)
+
+
+def test_a_notebook_may_ask_without_saying_what_for():
+    assert "specinfer" in rv.verify(P, Q, rule="specinfer")._repr_mimebundle_()["text/html"]

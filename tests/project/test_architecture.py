@@ -40,8 +40,8 @@ MAY_IMPORT = {
     "models": {"errors"},
     "decoding": {"distributions", "errors", "evidence", "models", "record", "rules", "topology"},
     "cli": {
-        "backends", "catalogue", "distributions", "dumps", "errors", "evidence", "kernels", "logged",
-        "models", "proofs", "record", "report", "rules", "runs", "sampler_check", "schema", "tables",
+        "backends", "catalogue", "distributions", "dumps", "errors", "evidence", "inputs", "kernels",
+        "logged", "models", "proofs", "record", "report", "rules", "runs", "sampler_check", "schema", "tables",
         "topology",
     },
     "testing": {"errors", "inputs", "rules", "sampler_check"},

@@ -8,10 +8,9 @@ from resispec_verify.cli.parameters import Count, Flag, Names, Number, Text
 from resispec_verify.cli.user_rules import choose_rules
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.enumeration import Budget
+from resispec_verify.inputs import MOST_CANDIDATES
 from resispec_verify.rules import Rule
 from resispec_verify.tables.marginals import Evaluation
-
-MOST_CANDIDATES = 1000  # far beyond any engine; more is a slip of the keyboard
 
 
 @dataclass(frozen=True, kw_only=True)
