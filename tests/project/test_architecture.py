@@ -41,7 +41,8 @@ MAY_IMPORT = {
     "decoding": {"distributions", "errors", "evidence", "models", "record", "rules", "topology"},
     "cli": {
         "backends", "catalogue", "distributions", "dumps", "errors", "evidence", "inputs", "kernels",
-        "logged", "models", "proofs", "record", "report", "rules", "runs", "sampler_check", "schema", "tables",
+        "logged", "models", "proofs", "record", "report", "rules", "runs", "sampler_check",
+        "schema", "tables",
         "topology",
     },
     "testing": {"errors", "inputs", "rules", "sampler_check"},
