@@ -17,8 +17,7 @@ from resispec_verify.dumps import FlatDump
 from resispec_verify.errors import InputError
 from resispec_verify.report.answers import print_check
 from resispec_verify.report.table import print_lines, printable
-from resispec_verify.sampler_check.battery import Input, battery
-from resispec_verify.sampler_check.check import named_inputs
+from resispec_verify.sampler_check.battery import Chain, Input, inputs_of, named_inputs
 from resispec_verify.sampler_check.settings import DRAWS, CheckSettings, check_report
 from resispec_verify.tables.reading import Reading, pairs_of, resolved
 
@@ -73,25 +72,25 @@ class PairOptions(TemperatureOption, DumpOptions, HandOptions):
     """
 
     input: Names | None = None
-    """A pair of the fixed battery by name; repeat for several. Default: all."""
+    """An input of the style's fixed battery by name; repeat for several. Default: all."""
     positions: Text | None = None
     """Range A:B of positions of a dump, 0-based, B excluded. Default: the first four."""
 
-    def inputs(self, style: str) -> list[Input] | None:
-        """Pairs by name, by hand, and of dumps; None for the whole battery."""
+    def inputs(self, style: str) -> list[Input | Chain] | None:
+        """Inputs by name, by hand, and of dumps; None for the whole battery."""
         if (self.target is None) != (self.draft is None):
             raise InputError("--target and --draft go together")
-        if style == "block" and (self.input or self.by_hand or self.logits):
-            raise InputError("--style block has chains of its own; leave out --input, --target and --logits")
+        if style == "block" and (self.by_hand or self.logits):
+            raise InputError("--style block is checked on chains; leave out --target and --logits")
         if (self.positions is not None or self.temperature is not None) and not self.logits:
             raise InputError("--positions and --temperature are for --logits")
-        found = named_inputs(self.input or [])
+        found = named_inputs(self.input or [], style)
         if self.by_hand:
             pair = self.pair()
             found.append(Input("by hand", pair.target, pair.draft))
         if not self.logits:
             return found or None
-        found = found or [*battery()]
+        found = found or [*inputs_of(style)]
         reading = self.reading(None, self.positions)
         for path in self.paths:
             dump = open_dump(path)

@@ -8,7 +8,9 @@ from functools import cache
 
 import numpy as np
 
-__all__ = ["Chain", "Input", "battery", "battery_names", "chains", "named"]
+from resispec_verify.errors import InputError
+
+__all__ = ["Chain", "Input", "battery", "battery_names", "chains", "inputs_of", "named", "named_inputs"]
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,25 @@ def battery() -> tuple[Input, ...]:
 def chains() -> tuple[Chain, ...]:
     """The chains of the block style."""
     return (_chain("bonus"), _chain("certain"), _chain("random-3"), _chain("random-4"))
+
+
+def inputs_of(style: str) -> tuple[Input | Chain, ...]:
+    """The fixed inputs of a style, cheap ones first."""
+    return chains() if style == "block" else battery()
+
+
+def named_inputs(names: Sequence[str], style: str = "tokens") -> list[Input | Chain]:
+    """Fixed inputs of a style by name.
+
+    Raises
+    ------
+    InputError
+        The style has no input of that name.
+    """
+    there = {one.name: one for one in inputs_of(style)}
+    if unknown := [name for name in names if name not in there]:
+        raise InputError(f"no input named {unknown[0]!r} for the style {style}; there are {', '.join(there)}")
+    return [there[name] for name in names]
 
 
 @cache

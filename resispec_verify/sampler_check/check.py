@@ -23,14 +23,14 @@ import numpy as np
 
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.statistical import detectable
-from resispec_verify.sampler_check.battery import Chain, Input, battery, chains, named
+from resispec_verify.sampler_check.battery import Chain, Input, inputs_of
 from resispec_verify.sampler_check.calls import BoundaryGenerator, Caller, SamplerError, boundary_words
 from resispec_verify.sampler_check.probes import DEPENDENT, Finding, Probe, seed_of
 from resispec_verify.sampler_check.search import search_pairs
 from resispec_verify.sampler_check.settings import CheckResult, CheckSettings
 from resispec_verify.sampler_check.sources import BlockSource, MixedSource, TokenSource
 
-__all__ = ["CheckResult", "CheckSettings", "certified_acceptance", "check_sampler", "named_inputs"]
+__all__ = ["CheckResult", "CheckSettings", "certified_acceptance", "check_sampler"]
 
 # Draws and calls at each of them: what is looked for, shared randomness, shows within a few hundred.
 SMALL_BATCH_DRAWS = 2048
@@ -85,7 +85,7 @@ class _Run:
         self.caller = Caller(sampler, settings.call_seconds)
         self.searching = settings.search and settings.style != "block"
         block = settings.style == "block"
-        self.inputs: list[Any] = list(inputs if inputs is not None else chains() if block else battery())
+        self.inputs: list[Any] = list(inputs_of(settings.style) if inputs is None else inputs)
         if not self.inputs:
             raise InputError("no inputs to check the sampler on; give at least one pair")
         for one in self.inputs:
@@ -350,13 +350,3 @@ def certified_acceptance(rule: Any, pair: Input, n: int) -> np.ndarray | None:
         return None
     accepted = np.asarray(marginals.acceptance, np.float64)[0]
     return np.append(accepted, max(0.0, 1.0 - float(accepted.sum())))
-
-
-def named_inputs(names: Sequence[str]) -> list[Input]:
-    """Inputs of the battery by name."""
-    from resispec_verify.sampler_check.battery import battery_names
-
-    for name in names:
-        if name not in battery_names():
-            raise InputError(f"no input named {name!r}; there are {', '.join(battery_names())}")
-    return [named(name) for name in names]

@@ -294,6 +294,7 @@ def test_a_name_that_leads_nowhere_is_bad_input(module, here, name, words, capfd
         ["--input", "nothing"],
         ["--alpha", "2"],
         ["--style", "block", "--input", "base"],
+        ["--style", "block", "--target", "0.5,0.5", "--draft", "0.5,0.5"],
         ["--positions", "0:1"],
     ],
 )
