@@ -11,4 +11,12 @@ from resispec_verify.sampler_check.sources.text import TextSource
 from resispec_verify.sampler_check.sources.tokens import TokenSource
 from resispec_verify.sampler_check.sources.tree import TreeSource
 
-__all__ = ["BlockSource", "Drawn", "MixedSource", "TextSource", "TokenSource", "TreeSource", "draw_candidates"]
+__all__ = [
+    "BlockSource",
+    "Drawn",
+    "MixedSource",
+    "TextSource",
+    "TokenSource",
+    "TreeSource",
+    "draw_candidates",
+]

@@ -11,7 +11,7 @@ from resispec_verify.sampler_check.battery.chains import CHAINS, Chain, chain
 from resispec_verify.sampler_check.calls import Caller, SamplerError
 from resispec_verify.sampler_check.sources.drawing import rows_of
 from resispec_verify.sampler_check.sources.drawn import Drawn, rows_within
-from resispec_verify.sampler_check.sources.handing import Handing
+from resispec_verify.sampler_check.sources.handing import PLAIN, Handing
 from resispec_verify.sampler_check.sources.sequences import Sequences, emitted_of
 from resispec_verify.sampler_check.sources.style import Style
 
@@ -39,7 +39,7 @@ class BlockSource:
     kind = "block"
 
     def __init__(self, chain: Chain, *, ragged: bool = False, flat: bool = False,
-                 handing: Handing = Handing(), offset: int = 0) -> None:  # fmt: skip
+                 handing: Handing = PLAIN, offset: int = 0) -> None:  # fmt: skip
         self.name, self.ragged, self.flat, self.handing = chain.name, ragged, flat, handing
         shifted = chain.shifted(offset) if offset else chain
         self.target, targets = handing.laws(shifted.target)

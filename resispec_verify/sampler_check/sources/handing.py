@@ -13,7 +13,7 @@ from resispec_verify.backends import Backend, get_backend, to_numpy
 from resispec_verify.errors import InputError
 from resispec_verify.sampler_check.calls import Caller
 
-__all__ = ["ARRAYS", "DTYPES", "GIVE", "Copies", "Handing"]
+__all__ = ["ARRAYS", "DTYPES", "GIVE", "PLAIN", "Copies", "Handing"]
 
 GIVE = ("probabilities", "logits", "log-probabilities")
 DTYPES = ("float64", "float32", "float16")
@@ -175,3 +175,7 @@ def _library(arrays: str) -> Backend:
     if not torch.cuda.is_available():
         raise InputError("--arrays torch:cuda: torch finds no CUDA device; use --arrays torch")
     return Backend("torch", importlib.import_module("array_api_compat.torch"), "cuda")
+
+
+#: Probabilities in float64, as NumPy's arrays.
+PLAIN = Handing()

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from resispec_verify.errors import InputError
-
 __all__ = ["Style"]
 
 
@@ -53,21 +51,3 @@ class Style:
     searched: bool = False
     mixed: Callable[[list[Any]], Any] | None = None
     uniforms: bool = False
-
-    def inputs(self) -> list[Any]:
-        """The whole battery."""
-        return [self.named(name) for name in self.names]
-
-    def find(self, name: str) -> Any:
-        """The input with this name.
-
-        Raises
-        ------
-        InputError
-            There is none; says which there are.
-        """
-        if name not in self.names:
-            raise InputError(
-                f"no input named {name!r} in the style {self.name}; there are {', '.join(self.names)}"
-            )
-        return self.named(name)

@@ -11,7 +11,7 @@ from resispec_verify.rules.foreign import reason_of
 from resispec_verify.sampler_check.battery.texts import TEXTS, Models, models
 from resispec_verify.sampler_check.calls import Caller, SamplerError, tokens_of
 from resispec_verify.sampler_check.sources.drawn import MOST_ROWS, Drawn
-from resispec_verify.sampler_check.sources.handing import Handing
+from resispec_verify.sampler_check.sources.handing import PLAIN, Handing
 from resispec_verify.sampler_check.sources.sequences import Sequences
 from resispec_verify.sampler_check.sources.style import Style
 
@@ -68,7 +68,7 @@ class TextSource:
 
     kind = "text"
 
-    def __init__(self, models: Models, *, handing: Handing = Handing(), offset: int = 0) -> None:
+    def __init__(self, models: Models, *, handing: Handing = PLAIN, offset: int = 0) -> None:
         self.name, self.handing = models.name, handing
         shifted = models.shifted(offset) if offset else models
         target, targets = handing.laws(shifted.target)
@@ -111,7 +111,7 @@ class TextSource:
                 short = [len(text) for text in result if len(text) < self.length]
                 result = [list(text[: self.length]) for text in result]
             except Exception as error:
-                raise SamplerError(f"returned texts that are no lists of tokens: {reason_of(error)}") from None
+                raise SamplerError(f"returned texts that are no lists: {reason_of(error)}") from None
         else:
             result = np.asarray(result)
             if result.ndim != 2:

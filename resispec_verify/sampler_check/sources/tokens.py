@@ -12,7 +12,7 @@ from resispec_verify.sampler_check.battery.pairs import Input, battery_names, na
 from resispec_verify.sampler_check.calls import Caller
 from resispec_verify.sampler_check.sources.drawing import draw_candidates
 from resispec_verify.sampler_check.sources.drawn import Drawn, drawn_of, rows_within
-from resispec_verify.sampler_check.sources.handing import Copies, Handing
+from resispec_verify.sampler_check.sources.handing import PLAIN, Copies, Handing
 from resispec_verify.sampler_check.sources.mixed import mixed
 from resispec_verify.sampler_check.sources.style import Style
 
@@ -51,7 +51,7 @@ class TokenSource:
     kind = "token"
 
     def __init__(self, pair: Input, *, candidates: int | None = None, proposal: str = "iid", rule: Any = None,
-                 most: int = 1, handing: Handing = Handing(), offset: int = 0) -> None:  # fmt: skip
+                 most: int = 1, handing: Handing = PLAIN, offset: int = 0) -> None:  # fmt: skip
         self.name, self.pair, self.proposal, self.handing = pair.name, pair, proposal, handing
         shifted = pair.shifted(offset) if offset else pair
         target, self.law = handing.laws(shifted.target)

@@ -12,7 +12,7 @@ from resispec_verify.sampler_check.battery.trees import TREES, Tree, depths, tre
 from resispec_verify.sampler_check.calls import Caller, SamplerError
 from resispec_verify.sampler_check.sources.drawing import draw_siblings
 from resispec_verify.sampler_check.sources.drawn import Drawn, rows_within
-from resispec_verify.sampler_check.sources.handing import Handing
+from resispec_verify.sampler_check.sources.handing import PLAIN, Handing
 from resispec_verify.sampler_check.sources.sequences import Sequences, emitted_of
 from resispec_verify.sampler_check.sources.style import Style
 
@@ -40,7 +40,7 @@ class TreeSource:
 
     kind = "tree"
 
-    def __init__(self, tree: Tree, *, proposal: str = "iid", handing: Handing = Handing(),
+    def __init__(self, tree: Tree, *, proposal: str = "iid", handing: Handing = PLAIN,
                  offset: int = 0) -> None:  # fmt: skip
         self.name, self.proposal, self.handing = tree.name, proposal, handing
         shifted = tree.shifted(offset) if offset else tree
@@ -118,8 +118,8 @@ class TreeSource:
             row = int(np.argmin(reached))
             prefix = emitted[row, : accepted[row]].tolist()
             raise SamplerError(
-                f"says that {int(accepted[row])} tokens were accepted, {prefix}, which is no path of the tree "
-                f"(row {row}: tokens {tokens[row].tolist()}, parents {self.parents.tolist()})"
+                f"says that {int(accepted[row])} tokens were accepted, {prefix}, which is no path of the "
+                f"tree (row {row}: tokens {tokens[row].tolist()}, parents {self.parents.tolist()})"
             )
 
     def describe(self, token: int) -> str:
