@@ -43,7 +43,6 @@ class Tree:
 
 # Vocabulary and seed of random laws, and parents.
 _SHAPES = {
-    "siblings": (4, 7, (-1, -1, -1)),
     "binary": (3, 8, (-1, -1, 0, 0, 1, 1)),
     "uneven": (3, 9, (-1, -1, 0, 0, 1, 2)),
 }
@@ -59,6 +58,10 @@ def tree(name: str) -> Tree:
         after = [0.0, 0.6, 0.4, 0.0, 0.0], [0.2, 0.2, 0.2, 0.2, 0.2]
         laws = [np.array([[one] * 5, [two] * 5]) for one, two in zip((target, draft), after, strict=True)]
         return Tree(name, (-1, -1), *laws)
+    if name == "siblings":  # a draft opposed to the target: siblings are often rejected
+        target, draft = random_laws(4, 2, 7)
+        target[0], draft[0] = [0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]
+        return Tree(name, (-1, -1, -1), target, draft)
     vocab, seed, parents = _SHAPES[name]
     return Tree(name, parents, *random_laws(vocab, 1 + max(depths(parents)), seed))
 

@@ -55,8 +55,13 @@ class TreeSource:
         self.depth = np.array(depths(parents), dtype=np.int64)
         self.sequences = Sequences(targets[0, 0], list(targets[1:]), self.name)
         self.law = self.sequences.law
-        most, least = max(map(parents.count, parents)), int(np.count_nonzero(self.drafts, axis=-1).min())
-        if proposal != "iid" and least < most:
+        if proposal in ("without-replacement", "top"):
+            self._check_width()
+
+    def _check_width(self) -> None:
+        most = int(np.unique(self.parents, return_counts=True)[1].max())
+        least = int(np.count_nonzero(self.drafts, axis=-1).min())
+        if least < most:
             raise InputError(
                 f"{self.name}: a draft with {least} possible tokens has no {most} different candidates; "
                 "use the proposal iid"
@@ -128,7 +133,8 @@ class TreeSource:
 
 
 def _beams(drafts: np.ndarray, width: int, depth: int) -> tuple[tuple[int, ...], np.ndarray]:
-    """Parents and tokens of the most probable ``width`` nodes of each depth below those above.
+    """Parents and tokens of the most probable ``width`` nodes of each depth below those above; fewer where the
+    draft has no more.
 
     Parameters
     ----------
@@ -143,7 +149,7 @@ def _beams(drafts: np.ndarray, width: int, depth: int) -> tuple[tuple[int, ...],
             for probability, node, last in above
             for x in range(drafts.shape[-1])
         ]
-        best = sorted(grown, key=lambda one: -one[0])[:width]
+        best = sorted((one for one in grown if one[0] > 0), key=lambda one: -one[0])[:width]
         above = []
         for probability, node, x in sorted(best, key=lambda one: one[1]):  # siblings together, best first
             above.append((probability, len(parents), x))
