@@ -38,7 +38,7 @@ SMALL_BATCH_DRAWS = 2048
 SMALL_BATCH_CALLS = 512
 # Pairs of the search that are tested.
 SEARCHED = 3
-# Entries of the laws on which uniforms at their ends, and rows that differ, are tried.
+# Vocabulary up to which uniforms at their ends are tried.
 NARROW = 64
 
 
@@ -190,7 +190,7 @@ class _Run:
         if not self.settings.boundary:
             return None
         for source, ordinary in zip(self.sources, self.probes, strict=False):
-            if len(source.law) > NARROW:
+            if source.vocab > NARROW:
                 continue
             if self.caller.late:
                 self.not_reached.append(f"uniforms at their ends on {source.name}")
