@@ -94,7 +94,7 @@ def test_more_tokens_than_were_asked_for_are_cut(kind):
     ("give", "said"),
     [
         (lambda texts: texts[:, :4], "a text of 4 new tokens; 9 were asked for"),
-        (lambda texts: [[0]] + texts[1:].tolist(), "a text of 1 new tokens; 9 were asked for"),
+        (lambda texts: [[0], *texts[1:].tolist()], "a text of 1 new tokens; 9 were asked for"),
         (lambda texts: texts[:, 0], "of shape"),
         (lambda texts: [3] * len(texts), "no lists"),
         (lambda texts: texts - 1, "outside of 0..1"),

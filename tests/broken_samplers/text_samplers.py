@@ -14,8 +14,9 @@ def write(
 ):
     """Draft K tokens, verify, append, until every text has its length; it may give more.
 
-    Faults: coins that are drawn once a text and used in every round, a token after the accepted ones that the
-    draft gives, a round after a rejection that begins at the rejected token, one accepted length for all rows.
+    Faults: coins that are drawn once a text and used in every round, a token after the accepted ones that
+    the draft gives, a round after a rejection that begins at the rejected token, one accepted length for all
+    rows.
     """
     rows, k = prompt.shape
     texts = np.zeros((rows, k + length + 2 * K + 2), np.int64)
