@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction as F
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,8 +54,8 @@ def emitted(rule, target, draft, **options):
 
 
 def test_shared_noise_by_hand():
-    # r = (0, 1, 2)/10: token 2 starts at 1/2, token 1 at 3. Up to 3, H grows by .2 (3 - 1/2) = 1/2: token 2 has
-    # won by then with 1/3. Of the 2/3 that are left a third is token 1's: G = (0, 2/9, 7/9), not (0, 1/3, 2/3).
+    # r = (0, 1, 2)/10: token 2 starts at 1/2, token 1 at 3. Up to 3, H grows by .2 (3 - 1/2) = 1/2: token 2
+    # has won by then with 1/3. Of the 2/3 left a third is token 1's: G = (0, 2/9, 7/9), not (0, 1/3, 2/3).
     result = marginal("shared-noise", P, Q, 1)
     assert result.law == f("3/10", "11/30", "1/3")
     assert result.acceptance == marginal("speculative", P, Q, 1).acceptance
@@ -186,12 +187,11 @@ def levels(chain, size, length):
 
 
 def test_openvino_by_hand():
-    # x = 0 (1/4): q(x)/p(y) = 1/2 for either y, 51 of 101 coins; x = 1 (3/4): above 1. What replaces x = 0 is a
-    # draw from p, the chain having no memory: 1/4 50/101 (1/2, 1/2).
+    # x = 0 (1/4): q(x)/p(y) = 1/2 for either y, 51 of 101 coins; x = 1 (3/4): above 1. What replaces x = 0 is
+    # a draw from p, the chain having no memory: 1/4 50/101 (1/2, 1/2).
     p, q = f("1/2", "1/2"), f("1/4", "3/4")
     assert measure("openvino", Case(p, q, 1, "memoryless"))[1] == f("19/101", "82/101")
-    # Equal laws: x = 1 meets y = 0 with (1/4)/(3/4), 34 of 101 coins, and else passes; x = 0 always does. Half of
-    # what is rejected in its place follows from the row after it.
+    # Equal laws: x = 1 meets y = 0 with (1/4)/(3/4), 34 of 101 coins, and else passes; x = 0 always does.
     p = f("3/4", "1/4")
     rejected = F(1, 4) * F(3, 4) * F(67, 101)
     law = measure("openvino", Case(p, p, 1, "memoryless"))[1]
@@ -282,6 +282,7 @@ def test_coins_that_are_multiplied():
 
 
 def test_what_is_refused():
+    word: Any = str  # a wrong word, whatever the types say
     for bad, said in (
         (lambda: Relaxed(topk=0), "relaxed: topk must be a whole number of at least 1, got 0"),
         (lambda: Relaxed(delta=1.5), r"relaxed: delta must be in \[0, 1\], got 1.5"),
@@ -289,9 +290,12 @@ def test_what_is_refused():
         (lambda: Redraw(math.inf), "redraw: lenience must be a finite number above 0, got inf"),
         (lambda: Synthetic(), "rule 'synthetic' needs rate"),
         (lambda: Synthetic(1.5), r"synthetic: rate must be in \[0, 1\], got 1.5"),
-        (lambda: Synthetic(0.5, "draft"), "synthetic: correction must be residual or target, got 'draft'"),
-        (lambda: Block("draft"), "block: residual must be block or token, got 'draft'"),
-        (lambda: Block(coins="one"), "block: coins must be independent or product, got 'one'"),
+        (
+            lambda: Synthetic(0.5, word("draft")),
+            "synthetic: correction must be residual or target, got 'draft'",
+        ),
+        (lambda: Block(word("draft")), "block: residual must be block or token, got 'draft'"),
+        (lambda: Block(coins=word("one")), "block: coins must be independent or product, got 'one'"),
         (lambda: replayable(Block("token"), "here"), "here: replay knows block with its defaults only"),
     ):
         with pytest.raises(InputError, match=said):

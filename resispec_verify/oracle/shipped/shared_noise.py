@@ -19,8 +19,8 @@ def late_race(target: Law, draft: Law) -> Law:
     Both are races: token v arrives at ``E(v)`` over its mass, with the same exponentials E. The draft's race
     ends at T, of rate 1; any other token then needs ``E(v) > q(v) T``, after which it is as good as new. In
     units of T, v cannot win the residual's race before ``q(v) / r(v)``, and from then on does at the rate
-    ``r(v) T``. Nobody has won by w with probability ``E exp(-T H(w)) = 1 / (1 + H(w))``, H the rates' sum, and
-    who wins between two starts is one of those that run, in proportion to their rates.
+    ``r(v) T``. Nobody has won by w with probability ``E exp(-T H(w)) = 1 / (1 + H(w))``, H the rates
+    integrated, and who wins between two starts is one of those that run, in proportion to their rates.
     """
     rates = [max(p - q, Fraction(0)) for p, q in zip(target, draft, strict=True)]
     starts = {x: draft[x] / rate for x, rate in enumerate(rates) if rate > 0}

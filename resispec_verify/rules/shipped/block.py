@@ -10,11 +10,12 @@ Guarantee: exact over the block (the accepted tokens, the corrected one, and the
 and no rule that is accepts more tokens on average. Assumption: the path is drawn from the declared drafts.
 No deviations by default.
 
-Two options are what vllm-ascend did instead, ``sample/rejection_sampler.py`` and ``ops/triton/reject_sample.py``
-(its issue 7807). ``coins="product"``: prefix i passes if ``u_1 ... u_i <= w_i``, with one uniform u a token.
-``residual="token"``: the next token comes from ``norm((p - q)_+)``. Both before 2f4d55e7 (pull request 7808,
-April 2026), and again from 526141cf (8308, May 2026) to 182b75ea at least; neither in between. Neither is
-exact, alone or together. Its code without Triton takes the product of ``min(1, p/q)`` for w; that is left out.
+Two options are what vllm-ascend did instead, ``sample/rejection_sampler.py`` and
+``ops/triton/reject_sample.py`` (its issue 7807). ``coins="product"``: prefix i passes if ``u_1 ... u_i <=
+w_i``, with one uniform u a token. ``residual="token"``: the next token comes from ``norm((p - q)_+)``. Both
+until 2f4d55e7 (pull request 7808, April 2026); the coins again from 526141cf (8308, May 2026), and in its
+Triton kernels the residual from 77ff2865 (9772, June 2026), to 182b75ea at least. Neither is exact, alone
+or together. Its code without Triton takes the product of ``min(1, p/q)`` for w; that is left out.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class Block(PathRule):
 
 
 def _longest(weights: list[Any], like: Array) -> Array:
-    """Probability that ``U_i <= w_i`` last holds at i = 0, ..., L; ``(..., L + 1)``, U_i the product of i coins."""
+    """Chance that ``U_i <= w_i`` holds last at i = 0, ..., L, U_i a product of i coins; ``(..., L + 1)``."""
     xp = array_namespace(like)
     length = len(weights)
     none_from = [_none_passes(weights, k, like) for k in range(length)] + [xp.ones_like(like)]

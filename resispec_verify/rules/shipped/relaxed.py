@@ -7,14 +7,15 @@ descending order, until one lies below ``p(best) - delta``: the candidate is acc
 so p(x) equal to the threshold passes, and the best token always does. The token after the accepted ones is
 the target's best. No coin decides anything.
 
-The defaults are those that its documentation runs DeepSeek-R1 with, N = 10 and delta = 0.6. The configuration's
-own, 1 and 0, are greedy decoding. Delta is a state of the request: it is set when the token that opens a
-thinking phase is emitted, and 0 again after the token that closes it; this is the rule within that phase.
+The defaults are those that its documentation runs DeepSeek-R1 with, N = 10 and delta = 0.6. The
+configuration's own, 1 and 0, are greedy decoding. Delta is a state of the request: it is set when the token
+that opens a thinking phase is emitted, and 0 again after the token that closes it; this is the rule within
+that phase.
 
-Guarantee: none; lossy by design. It emits no sample: the text that it replaces is greedy, and against that the
-total variation is the draft's mass on the accepted tokens other than the best. Assumptions: the candidate is
-the draft's best token, as the drafting there is greedy; ties go to the lowest index. Deviation: the kernel
-compares values of the logits' type, in float32; this does in the precision given.
+Guarantee: none; lossy by design. It emits no sample: the text that it replaces is greedy, and against that
+the total variation is the draft's mass on the accepted tokens other than the best. Assumptions: the
+candidate is the draft's best token, as the drafting there is greedy; ties go to the lowest index.
+Deviation: the kernel compares values of the logits' type, in float32; this does in the precision given.
 """
 
 from __future__ import annotations

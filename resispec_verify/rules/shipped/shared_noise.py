@@ -4,12 +4,12 @@ vLLM's second model runner, before its pull requests 47386 (closed) and 54282 (m
 ``vllm/v1/worker/gpu/spec_decode/rejection_sampler_utils.py``. Both draws are argmaxes of ``log law + g`` with
 Gumbel noise g, and both took g from the same seed and position. The coin of the test is another number.
 
-With ``E = exp(-g)``, which is exponential, a draw from a law l is the token that is first in a race in which
-token v arrives at ``E(v) / l(v)``. The candidate is first at a time T, exponential with rate 1 and independent
-of which token it is; of every other token it is then known that ``E(v) > q(v) T``, and no more. So whatever
-was rejected, with ``r = (p - q)_+`` the second race is won by the least ``(q(v) T + F(v)) / r(v)``, F fresh
-exponentials: the tokens of the residual start late, at ``T q(v) / r(v)``. Integrated over T, with ``H(w) =
-sum (r(u) w - q(u))_+``, token y is emitted after a rejection with
+With ``E = exp(-g)``, which is exponential, a draw from a law l is the token that is first in a race in
+which token v arrives at ``E(v) / l(v)``. The candidate is first at a time T, exponential with rate 1 and
+independent of which token it is; of every other token it is then known that ``E(v) > q(v) T``, and no more.
+So whatever was rejected, with ``r = (p - q)_+`` the second race is won by the least ``(q(v) T + F(v)) /
+r(v)``, F fresh exponentials: the tokens of the residual start late, at ``T q(v) / r(v)``. Integrated over
+T, with ``H(w) = sum (r(u) w - q(u))_+``, token y is emitted after a rejection with
 
     r(y) integral of (1 + H(w))^-2 over w > q(y) / r(y),
 
@@ -53,7 +53,11 @@ class SharedNoise(Rule):
         )
 
     def condition(self, before: State, tokens: Array, after: State, fair: bool) -> Array:
-        """Relative errors of p and q move the race by at most 8 times their mass over that of the residual."""
+        """Eight times that of the residual, which is 1 over its sum.
+
+        A relative error e of a rate or a start moves at most ``2 e G(v)``, G being who wins: w times the
+        sum of the rates is at most ``1 + H(w)``. G(v) is at most 2 r(v) over the sum of the residual.
+        """
         return 8.0 * positive_part_condition(before.residual, before.draft)
 
 
