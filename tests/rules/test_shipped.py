@@ -23,7 +23,7 @@ def missing(rule, sections=SECTIONS):
     if name not in MARGINALS and name not in PATH_RULES and rule.untranscribed is None:
         yield f"a transcription: write {home} and decorate it with @transcribes({name!r})"
     if name not in KNOWN:
-        yield f"a row in tests/helpers/shipped_rules.py: {name!r}: Known('exact' or 'inexact')"
+        yield f"a row in tests/helpers/shipped_rules.py: {name!r}: Known('exact'), or what holds of it"
     elif rule.open_parameters and not KNOWN[name].values:
         yield f"a value for {', '.join(rule.open_parameters)} in tests/helpers/shipped_rules.py"
     if name not in sections:

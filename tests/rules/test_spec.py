@@ -24,22 +24,16 @@ from resispec_verify.rules import (
 from resispec_verify.rules.spec import options_in, parse_any_rule, parse_rule, rule_text
 from resispec_verify.tables.row import label
 
-# One value of every rule whose parameters are open.
-OPEN = {
-    "csd": "csd:ratio=0.5,memory=5:17 3:8",
-    "easd": "easd:target_entropy=1.5,draft_entropy=0.1,top_n=3,overlap=0.5,rejects=overlap",
-    "synthetic": "synthetic:rate=0.3,correction=target",
-    "optimal-siblings": "optimal-siblings:values=1,0.3333333333333333",
-}
+EASD = "easd:target_entropy=1.5,draft_entropy=0.1,top_n=3,overlap=0.5,rejects=overlap"
 # Of options that are numbers or words, a value that is not the default.
 OTHERS = {float: 0.1234567890123456, int: 7, str: "target"}
 
 
 def variants(kind: type) -> list[Rule | PathRule]:
-    """The rule as it is made from its name, and with each option in turn at another value."""
-    found = [parse_any_rule(OPEN.get(kind.name, kind.name))]
-    if kind.name in OPEN:
-        return found
+    """The rule as it is made from its name, and with each option in turn at another value; else those known."""
+    if kind.open_parameters:
+        return [*KNOWN[kind.name].values]
+    found = [parse_any_rule(kind.name)]
     hints = get_type_hints(kind)
     for option in [field.name for field in fields(kind)] if is_dataclass(kind) else []:
         if get_origin(hints[option]) is Callable:  # a text cannot say a function
