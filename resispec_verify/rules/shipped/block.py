@@ -56,7 +56,10 @@ class Block(PathRule):
     source = "Block verification (Sun et al. 2024, arXiv 2403.10444)"
     place = 210
     inexact_with: ClassVar[Mapping[str, Any] | None] = {"residual": "token"}
-    exact_if = "its residual is the block's and its coins are independent, the defaults"
+    exact_if = (
+        "its residual is the block's and its coins are independent, the defaults; else pairs of tokens are "
+        "wrong, even where the first one is right"
+    )
 
     def __post_init__(self) -> None:
         for name, choices in (("residual", ("block", "token")), ("coins", ("independent", "product"))):
