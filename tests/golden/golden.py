@@ -2,7 +2,8 @@
 
 Without ``--check`` the outputs of the cases whose names begin with NAME are written to ``expected/``; review
 the difference. With it they are compared: text word by word, where numbers may differ by `CLOSE` of
-their size (machines sum in another order) and seconds do not count; JSON may have gained keys, and lost none.
+their size (machines sum in another order) and seconds do not count. A new key of JSON may be right, and is
+said all the same: what is kept is what is printed.
 """
 
 from __future__ import annotations
@@ -141,6 +142,7 @@ def _same_number(x: float, y: float) -> bool:
 def _compare_values(kept: Any, found: Any, where: str) -> list[str]:
     if isinstance(kept, dict) and isinstance(found, dict):
         lost = [f"{where}/{key} is gone" for key in kept if key not in found]
+        lost += [f"{where}/{key} is new" for key in found if key not in kept]
         for key in kept.keys() & found.keys():
             if key not in CLOCKED:
                 lost += _compare_values(kept[key], found[key], f"{where}/{key}")

@@ -20,11 +20,12 @@ def test_the_outputs_are_kept(name, monkeypatch):
     assert not found, "\n".join([*found, again])
 
 
-def test_a_lost_key_and_another_figure_are_noticed(monkeypatch):
+def test_a_lost_key_a_new_one_and_another_figure_are_noticed(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     found = outputs(CASES["kl-hand-json"])
     changed = found["out"].replace('"rule"', '"role"', 1)
-    assert any("/rule is gone" in line for line in differences("kl-hand-json", found | {"out": changed}))
+    said = differences("kl-hand-json", found | {"out": changed})
+    assert {line.rpartition("/")[2] for line in said} == {"rule is gone", "role is new"}
     table = outputs(CASES["kl-hand"])
     figure = table | {"out": table["out"].replace("operational", "operative", 1)}
     assert len(differences("kl-hand", figure)) == 1
