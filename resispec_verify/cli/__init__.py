@@ -47,7 +47,8 @@ def make_app(names: Sequence[str] = COMMANDS, *, loaded: bool = True) -> Any:
 def _summary(name: str) -> str:
     """The first paragraph of a command's documentation, from its source."""
     where = importlib.util.find_spec(f"resispec_verify.cli.{name}")
-    assert where is not None and where.origin is not None
+    assert where is not None
+    assert where.origin is not None
     for node in ast.parse(Path(where.origin).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and (
             node.name == name or f"{name}.default" in map(ast.unparse, node.decorator_list)
