@@ -11,6 +11,7 @@ from hold import SETTINGS, hold
 from run import EVERY, compared, path_comparison
 from truth import law_of
 
+from resispec_verify.catalogue.measured import CATALOGUE
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.oracle import MARGINALS, marginal
 from resispec_verify.rules import ResiSpec, make_rule

@@ -147,6 +147,7 @@ def cut_lengths(size: int) -> tuple[int, ...]:
     return (0, min(7, size - 1), size // 2, size - 1)
 
 
+#: One file of each format that holds any dict of arrays; a new one is tested by its line here.
 WRITERS = {
     "x.pt": saved,
     "x.safetensors": saved_safetensors,

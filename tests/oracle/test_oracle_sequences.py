@@ -59,8 +59,8 @@ def test_exact_rules_emit_the_targets_sequences_and_the_others_do_not(name):
     found = emitted_law(name, target, draft, tree_for(name).parents, 0, 4)
     assert sum(found.values()) == 1
     right = chain_law(target, 0, 4)
-    # A fault need not show on these laws. Where it shows at one node it shows in the sequence, which is off by
-    # no less than its first token.
+    # A fault need not show on these laws. Where it shows at one node it shows in the sequence, which is off
+    # by no less than its first token.
     off = [total_variation(node_law(name, target, draft, last), target[last]) for last in range(3)]
     assert (found == right) == (not any(off))
     assert distance(found, right) >= off[0]
