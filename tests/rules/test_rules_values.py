@@ -18,8 +18,6 @@ from resispec_verify.kernels.optimal.transport import transport_limit
 from resispec_verify.rules import (
     CSD,
     EASD,
-    NEED_PARAMETERS,
-    PATH_RULES,
     RULES,
     Eagle,
     EagleResiSpec,
@@ -64,15 +62,6 @@ def verdict(rule: Rule, target: np.ndarray, draft: np.ndarray, n: int, **options
 
 def close(computed: Any, right: list[float], found: Any) -> None:
     assert 0.5 * np.abs(np.asarray(computed) - right).sum() <= float(found.rounding[0]) + 4 * EPS
-
-
-def test_rules_are_documented():
-    for rule in (*RULES.values(), *NEED_PARAMETERS.values(), *PATH_RULES.values()):
-        assert rule.source
-        assert "Guarantee" in (__import__(rule.__module__, fromlist=["x"]).__doc__ or "") or rule in (
-            CSD,
-            EASD,
-        )
 
 
 @pytest.mark.parametrize("rule", EXACT, ids=lambda rule: rule.name)
