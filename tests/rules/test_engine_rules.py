@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction as F
 from typing import Any
 
@@ -20,10 +21,12 @@ from resispec_verify.rules import (
     OpenVINO,
     Redraw,
     Relaxed,
+    Rule,
     SharedNoise,
     Speculative,
     Synthetic,
 )
+from resispec_verify.rules.checked import CheckedRule, check_interface
 
 EPS = float(np.finfo(np.float64).eps)
 P, Q = (F(3, 10), F(4, 10), F(3, 10)), (F(6, 10), F(3, 10), F(1, 10))
@@ -301,3 +304,28 @@ def test_what_is_refused():
         with pytest.raises(InputError, match=said):
             bad()
     assert replayable(Block(), "here") == Block()
+
+
+def test_a_coin_that_ignores_the_residual_is_not_certain_of_a_faint_one():
+    # p and q differ in the last place: what is left of p is rounding, and half of the mass is drawn from it.
+    p = np.array([[0.3, 0.4, 0.3]])
+    q = np.array([[np.nextafter(0.3, 1), 0.4, np.nextafter(0.3, 0)]])
+    half = operational_marginals(Synthetic(0.5), p, q, 1)
+    assert float(half.rounding[0]) >= 0.5
+    assert float(operational_marginals(Synthetic(0.5, "target"), p, q, 1).rounding[0]) < 1e-12
+    # The standard test rejects as often as there is a residual, so that its mass cannot matter.
+    assert float(operational_marginals(Speculative(), p, q, 1).rounding[0]) < 1e-12
+
+
+def test_the_same_of_a_rule_of_ones_own():
+    class Own(Rule):
+        name, source, claims_exact, depends_on = "own", "a test", False, "nothing"
+        rejects_its_residual = False
+
+        def reject(self, state, tokens):
+            return replace(state, round=state.round + 1)
+
+    assert CheckedRule(check_interface(Own(), "here")).rejects_its_residual is False
+    setattr(Own, "rejects_its_residual", 0)  # noqa: B010, what no type checker lets pass
+    with pytest.raises(InputError, match="rejects_its_residual must be True or False, got 0"):
+        check_interface(Own(), "here")
