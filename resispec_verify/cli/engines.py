@@ -21,7 +21,9 @@ from resispec_verify.errors import InputError
 from resispec_verify.report.table import print_lines, print_records, printable
 from resispec_verify.schema import envelope
 
-TITLE = "rules read in engines' sources, and whether enumeration finds the target's law at temperature above 0"
+TITLE = (
+    "rules read in engines' sources, and whether enumeration finds the target's law at temperature above 0"
+)
 # Columns that a narrow terminal can do without, in the order in which they go.
 DISPENSABLE = ("upstream", "T = 0", "version")
 #: By law; what is unknown is neither exact nor bad input.
@@ -33,11 +35,12 @@ class ConfigurationOptions(Options):
     """What an engine is started with."""
 
     config: File | None = None
-    """Answer for this configuration file of the engine NAME (.json, .yaml, .toml). Nothing in it is run, and no file that it names is opened."""
+    """Answer for this configuration file of the engine NAME (.json, .yaml, .toml). Nothing in it is run, and
+    no file that it names is opened."""
     command_line: Text | None = None
-    """Answer for this command, quoted as one word. It is not run. With --config too, it goes over the file."""
+    """Answer for this command, quoted as one word. It is not run. Beside --config it goes over the file."""
     temperature: Number | None = None
-    """Of the requests, for --config and --command-line: 0 or above. Default: what the options state, else above 0."""
+    """Of the requests, for --config and --command-line. Default: what the options state, else above 0."""
 
 
 def engines(
@@ -65,7 +68,9 @@ def engines(
         raise InputError(f"--law must be exact, lossy or unknown, got {law!r}")
     if configuration.config is None and configuration.command_line is None:
         if configuration.temperature is not None:
-            raise InputError("--temperature needs --config or --command-line, which are not given; leave it out")
+            raise InputError(
+                "--temperature needs --config or --command-line, which are not given; leave it out"
+            )
         return _table(name, law, output)
     if law is not None:
         raise InputError("--law is for the table; leave it out beside --config and --command-line")
@@ -84,8 +89,8 @@ def _table(name: str | None, law: str | None, output: JsonOption) -> int:
     if name is None:
         print_lines(console, ["* the default. resispec-verify engines NAME says more of one engine."])
         return 0
-    for engine, setting in rows:
-        print_lines(console, ["", *_details(engine, setting)])
+    for _, setting in rows:
+        print_lines(console, ["", *_details(setting)])
     print_lines(console, ["", f"read: {chosen[0].read}", f"note: {chosen[0].limits}"])
     return 0
 
@@ -93,11 +98,22 @@ def _table(name: str | None, law: str | None, output: JsonOption) -> int:
 def _row(engine: Engine, setting: Setting) -> dict[str, Any]:
     """One setting, as JSON has it."""
     return {
-        "engine": engine.engine, "version": engine.version, "read": engine.read, "setting": setting.name,
-        "default": setting.default, "options": setting.when, "rule": setting.rule, "rule_options": setting.options,
-        "in_words": setting.in_words, "law": setting.law, "law_at_temperature_0": setting.greedy,
-        "measured": setting.measured, "says": setting.says, "limits": engine.limits, "upstream": setting.upstream,
-    }  # fmt: skip
+        "engine": engine.engine,
+        "version": engine.version,
+        "read": engine.read,
+        "setting": setting.name,
+        "default": setting.default,
+        "options": setting.when,
+        "rule": setting.rule,
+        "rule_options": setting.options,
+        "in_words": setting.in_words,
+        "law": setting.law,
+        "law_at_temperature_0": setting.greedy,
+        "measured": setting.measured,
+        "says": setting.says,
+        "limits": engine.limits,
+        "upstream": setting.upstream,
+    }
 
 
 def _record(engine: Engine, setting: Setting) -> dict[str, str]:
@@ -118,17 +134,25 @@ def _rule(setting: Setting) -> str:
     return "-" if setting.rule is None else f"{setting.rule}[{options}]" if options else setting.rule
 
 
-def _details(engine: Engine, setting: Setting) -> list[str]:
-    when = "the options do not tell" if setting.when is None else "; ".join(
-        f"{name} {wanted if isinstance(wanted, str) else ' or '.join(wanted)}" for name, wanted in setting.when.items()
-    )  # fmt: skip
+def _details(setting: Setting) -> list[str]:
     return [
         f"{setting.name}: {setting.in_words}",
-        f"  where: {when or 'nothing else is said'}",
+        f"  where: {_where(setting)}",
         f"  measured: {setting.measured}",
         f"  says of itself: {setting.says or '-'}",
         f"  upstream: {setting.upstream}",
     ]
+
+
+def _where(setting: Setting) -> str:
+    """What must hold of the options, in words."""
+    if setting.when is None:
+        return "the options do not tell"
+    words = [
+        f"{name} {wanted if isinstance(wanted, str) else ' or '.join(wanted)}"
+        for name, wanted in setting.when.items()
+    ]
+    return "; ".join(words) or "nothing else is said"
 
 
 def _answer(name: str | None, asked: ConfigurationOptions, output: JsonOption) -> int:
@@ -137,8 +161,12 @@ def _answer(name: str | None, asked: ConfigurationOptions, output: JsonOption) -
     if engine is None:
         if line is None:
             raise InputError("--config needs the engine: resispec-verify engines NAME --config FILE")
-        report = {"engine": None, "law": "unknown", "why": "no engine of the table is started by this command"}
-        lines = ["unknown: no engine of the table is started by this command; name one: resispec-verify engines NAME"]
+        report = {
+            "engine": None,
+            "law": "unknown",
+            "why": "no engine of the table is started by this command",
+        }
+        lines = [f"unknown: {report['why']}; name one: resispec-verify engines NAME"]
     else:
         options = {} if asked.config is None else read_config(engine, asked.config)
         options |= {} if line is None else read_command_line(engine, line)

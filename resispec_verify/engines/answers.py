@@ -30,8 +30,8 @@ class Answer:
     Attributes
     ----------
     law : str
-        ``exact``, ``lossy`` or ``unknown``: whether the tokens that come out have the target's law, at temperature 0 if
-        ``greedy``.
+        ``exact``, ``lossy`` or ``unknown``: whether the tokens that come out have the target's law, at
+        temperature 0 if ``greedy``.
     setting : Setting or None
         What runs; None without speculation, and where it cannot be told.
     decided_by : tuple of Decider
@@ -51,7 +51,9 @@ class Answer:
     passed_over: tuple[str, ...]
 
 
-def decide(engine: Engine, options: Mapping[str, Any], *, temperature: float | None = None, whole: bool = False) -> Answer:
+def decide(
+    engine: Engine, options: Mapping[str, Any], *, temperature: float | None = None, whole: bool = False
+) -> Answer:
     """What an engine does with these options.
 
     Parameters
@@ -65,7 +67,11 @@ def decide(engine: Engine, options: Mapping[str, Any], *, temperature: float | N
     """
     given = {name: value for name, value in options.items() if value is not None}
     passed_over = tuple(sorted(n for n in given if not _listed(engine, n) and not _begins(engine, n)))
-    greedy = any(holds(engine, given, when) for when in engine.greedy_if) if temperature is None else temperature == 0
+    greedy = (
+        any(holds(engine, given, when) for when in engine.greedy_if)
+        if temperature is None
+        else temperature == 0
+    )
 
     def answer(law: str, setting: Setting | None, decided_by: Iterable[str], why: str) -> Answer:
         deciders = tuple(_decider(engine, given, name) for name in decided_by)
@@ -90,8 +96,8 @@ def holds(engine: Engine, options: Mapping[str, Any], when: Mapping[str, Any]) -
     Parameters
     ----------
     when : mapping
-        By option (``outer.*``: any option of that group): a list of values; ``given``; ``above N``, ``below N``, ``at
-        most N``; ``contains TEXT``. What is not given has its default.
+        By option (``outer.*``: any of that group): a list of values; ``given``; ``above N``, ``below N``,
+        ``at most N``; ``contains TEXT``. What is not given has its default.
     """
     return all(_holds(engine, options, name, wanted) for name, wanted in when.items())
 
@@ -110,7 +116,9 @@ def _holds(engine: Engine, options: Mapping[str, Any], name: str, wanted: Any) -
     number = _number(value)
     if number is None:
         return False
-    return {"above": number > float(rest), "below": number < float(rest), "at most": number <= float(rest)}[word]
+    return {"above": number > float(rest), "below": number < float(rest), "at most": number <= float(rest)}[
+        word
+    ]
 
 
 def _unreadable(engine: Engine, given: Mapping[str, Any], whole: bool) -> tuple[str, str] | None:
@@ -123,7 +131,10 @@ def _unreadable(engine: Engine, given: Mapping[str, Any], whole: bool) -> tuple[
             return name, f"the value of {name} is for a shell to find out"
         if known is None:
             if _begins(engine, name) and not _listed(engine, name):
-                return name, f"{name} is no option of speculation that was read at {engine.engine} {engine.version}"
+                return (
+                    name,
+                    f"{name} is no option of speculation that was read at {engine.engine} {engine.version}",
+                )
             continue
         text = _text(value)
         if "$" in text or "`" in text:
@@ -131,7 +142,10 @@ def _unreadable(engine: Engine, given: Mapping[str, Any], whole: bool) -> tuple[
         if known.get("number") and text not in OFF and _number(value) is None:
             return name, f"{name} must be a finite number, got {text!r}"
         if "values" in known and text not in OFF and text not in known["values"]:
-            return name, f"{name} = {text!r} is none of the values that were read at {engine.engine} {engine.version}"
+            return (
+                name,
+                f"{name} = {text!r} is none of the values that were read at {engine.engine} {engine.version}",
+            )
     return None
 
 

@@ -1,7 +1,7 @@
 """Options of an engine, from its configuration file or its command line, as one flat mapping.
 
-A nested option is ``outer.inner``; dashes are underscores. Files and command lines come from anywhere: they are parsed
-as data, nothing in them is run or expanded, and no file that they name is opened.
+A nested option is ``outer.inner``; dashes are underscores. Files and command lines come from anywhere: they
+are parsed as data, nothing in them is run or expanded, and no file that they name is opened.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def read_config(engine: Engine, path: Path) -> dict[str, Any]:
     Raises
     ------
     InputError
-        If the file cannot be read, is too large, is of another format, or holds no mapping with one value a name.
+        If the file cannot be read, is too large, is of another format, or holds no names with one value each.
     """
     load = _loader(path)
     try:
@@ -83,7 +83,9 @@ def _split(text: str) -> tuple[list[tuple[str, str]], str, list[str]]:
     try:
         tokens = shlex.split(text.replace("\\\n", " "))
     except ValueError as error:
-        raise InputError(f"the command line cannot be split into words: {error}; quote it as for a shell") from None
+        raise InputError(
+            f"the command line cannot be split into words: {error}; quote it as for a shell"
+        ) from None
     if operators := [token for token in tokens if token in OPERATORS or token.endswith(";")]:
         raise InputError(f"the command line must be one command, without {operators[0]!r}")
     variables = []
@@ -195,7 +197,7 @@ def _yaml(text: str) -> Any:
         raise InputError("YAML needs PyYAML: pip install pyyaml, or write the options as JSON") from None
 
     class Loader(yaml.SafeLoader):
-        """Refuses names that come twice, of which PyYAML would keep the last, and values that hold themselves."""
+        """Refuses names that come twice, of which PyYAML would keep the last, and values that grow."""
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):

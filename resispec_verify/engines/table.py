@@ -25,8 +25,8 @@ class Setting:
     Attributes
     ----------
     when : mapping or None
-        What must hold of the options, see `answers.holds`; the first setting of which all holds is the one. None where
-        the options do not tell.
+        What must hold of the options, see `answers.holds`; the first setting of which all holds is the one.
+        None where the options do not tell.
     default : bool
         Whether this is what runs where speculation is turned on and nothing else is said.
     rule, options
@@ -69,10 +69,11 @@ class Engine:
     elsewhere : tuple of str
         Options that name a file with more options.
     decides : mapping
-        Options that decide, with their ``default``, the ``values`` that were read, and whether they are a ``number``.
+        Options that decide, with their ``default``, the ``values`` that were read, and whether each is a
+        ``number``.
     no_bearing, speculative : tuple of str
-        Options of speculation that do not decide, and how options of speculation begin: one that is in neither list is
-        unknown.
+        Options of speculation that do not decide, and how options of speculation begin: of these, one that is
+        in no list is unknown.
     on_if, greedy_if : tuple of mappings
         Speculation is on, and the engine takes the best token, where one of these holds.
     limits : str
@@ -98,7 +99,7 @@ class Engine:
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any]) -> Engine:
         """The engine of one file of ``known/``."""
-        values = {f.name: data[f.name] for f in fields(cls) if f.name != "settings"}
+        values: dict[str, Any] = {f.name: data[f.name] for f in fields(cls) if f.name != "settings"}
         values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
         return cls(settings=tuple(Setting(**entry) for entry in data["settings"]), **values)
 
@@ -106,7 +107,9 @@ class Engine:
 @functools.cache
 def known_engines() -> Mapping[str, Engine]:
     """All engines by name."""
-    found = [Engine.from_mapping(json.loads(path.read_text("utf-8"))) for path in sorted(KNOWN.glob("*.json"))]
+    found = [
+        Engine.from_mapping(json.loads(path.read_text("utf-8"))) for path in sorted(KNOWN.glob("*.json"))
+    ]
     return {engine.engine: engine for engine in found}
 
 

@@ -55,8 +55,8 @@ def test_an_engine_has_one_default_and_decides_by_known_options(engine):
 
 
 def test_ten_engines():
-    assert {"vllm", "sglang", "tensorrt-llm", "llama.cpp", "transformers", "mlx-lm", "openvino-genai", "mistral.rs",
-            "lmdeploy", "tgi"} == set(known_engines())  # fmt: skip
+    names = "vllm sglang tensorrt-llm llama.cpp transformers mlx-lm openvino-genai mistral.rs lmdeploy tgi"
+    assert set(names.split()) == set(known_engines())
 
 
 def test_a_file_with_a_key_too_few_is_noticed():
@@ -79,7 +79,7 @@ def test_synthetic_acceptance_by_hand():
 
 
 def test_fly_by_hand():
-    """Two draft tokens, window 1: a rejection at the first is taken back if the second passes; it does, at p = 1."""
+    """Window 1: a rejection of the first token is taken back if the second passes; at p = 1 it does."""
     p, second = [F(1, 4)] * 4, F(1)
     drafted = p[0] + (1 - p[0]) * second
     law = [drafted, *[(1 - drafted) / 3] * 3]
@@ -104,7 +104,7 @@ def test_ensemble_weight_by_hand():
 
 
 def test_openvino_ratio_by_hand():
-    """The candidate is token 0 with q; the target's own token y decides: 101 uniforms r / 100 <= q(0) / p(y)."""
+    """Token 0 is drafted with q; the target's own token y decides: r / 100 <= q(0) / p(y), r in 0..100."""
     p, q = [F(1, 10), F(9, 10)], [F(9, 10), F(1, 10)]
     passed = sum(p[y] * sum(F(r, 100) <= q[0] / p[y] for r in range(101)) / F(101) for y in range(2))
     assert passed == 1
