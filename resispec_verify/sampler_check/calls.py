@@ -1,4 +1,4 @@
-"""Calling samplers from outside: copies of the inputs, checked outputs, a time limit, boundary uniforms."""
+"""Calling samplers from outside: copies of the inputs, checked outputs, a time limit."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ import numpy as np
 
 from resispec_verify.rules.foreign import muted, reason_of
 
-__all__ = ["BoundaryGenerator", "Caller", "SamplerError", "boundary_words", "tokens_of"]
+__all__ = ["Caller", "SamplerError", "SamplerHangs", "tokens_of"]
 
 T = TypeVar("T")
-#: What ``random()`` returns at its two ends, and the 64-bit words behind them.
-LOWEST, HIGHEST = 0.0, 1.0 - 2.0**-53
-_WORDS = (0, 2**64 - 1)
 
 
 class SamplerError(Exception):
     """The sampler did not do what a sampler does; the message says what."""
+
+
+class SamplerHangs(SamplerError):
+    """A call did not return; it goes on beside the run, so that no other is made."""
 
 
 class Caller:
@@ -103,18 +104,20 @@ class Caller:
             while not done.wait(min(0.2, self.limit / 4)):
                 started = self._started
                 if started is not None and time.monotonic() - started > self.limit:
-                    raise SamplerError(f"did not return within {self.limit:g} s")
+                    raise SamplerHangs(f"did not return within {self.limit:g} s")
         good, value = outcome[0]
         if not good:
             raise value
         return value
 
-    def some(self, draw: Callable[[], T], calls: int) -> list[T]:
-        """The results of so many draws, or of fewer where the time of the run is over; at least one."""
+    def some(self, draw: Callable[[], T], calls: int, until: float = math.inf) -> list[T]:
+        """The results of so many draws, or of fewer where the time of the run, or ``until``, is over; at least
+        one.
+        """
 
         def job() -> list[T]:
             found = [draw()]
-            while len(found) < calls and not self.late:
+            while len(found) < calls and time.monotonic() < min(self.until, until):
                 found.append(draw())
             return found
 
@@ -166,49 +169,3 @@ def tokens_of(
         value = int(found[bad][0])
         raise SamplerError(f"returned {what} with an entry {value}, outside of {low}..{vocab - 1}")
     return found.astype(np.int64)
-
-
-class BoundaryGenerator(np.random.Generator):
-    """A generator whose ``random()`` is often 0 or 1 - 2**-53, its two ends.
-
-    Everything else, and ``choice`` with probabilities, which calls ``random``, comes from the same stream.
-    """
-
-    def __init__(self, seed: Any, share: float = 0.25) -> None:
-        super().__init__(np.random.PCG64(seed))
-        self.share = share
-
-    def spawn(self, n_children: int) -> list[BoundaryGenerator]:
-        """As `numpy.random.Generator.spawn`; children inject too."""
-        seeds = self.bit_generator.seed_seq.spawn(n_children)  # type: ignore[union-attr]
-        return [BoundaryGenerator(seed, self.share) for seed in seeds]
-
-    def random(self, *arguments: Any, **options: Any) -> Any:
-        """As `numpy.random.Generator.random`, with entries replaced by an end."""
-        drawn = super().random(*arguments, **options)
-        coins = super().random(np.shape(drawn))
-        highest = np.asarray(1.0 - np.finfo(np.asarray(drawn).dtype).epsneg, dtype=np.asarray(drawn).dtype)
-        mixed = np.where(coins < self.share / 2, 0.0, np.where(coins < self.share, highest, drawn))
-        if np.ndim(drawn) == 0:
-            return float(mixed)
-        drawn[...] = mixed  # also where the caller gave `out`
-        return drawn
-
-
-def boundary_words(seed: int, pattern: int, position: int) -> np.random.Generator:
-    """A generator whose next words are all-zero or all-one, whatever method draws them.
-
-    Parameters
-    ----------
-    seed : int
-    pattern : int
-        In 0..15: bit i chooses the i-th word.
-    position : int
-        In 0..3: how many of the four words are skipped.
-    """
-    bits = np.random.Philox(seed)
-    state = bits.state
-    state["buffer"] = np.array([_WORDS[pattern >> i & 1] for i in range(4)], dtype=np.uint64)
-    state["buffer_pos"] = position
-    bits.state = state
-    return np.random.Generator(bits)

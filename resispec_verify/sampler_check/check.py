@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,8 @@ import numpy as np
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.statistical import detectable
 from resispec_verify.sampler_check.battery import Chain, Input, inputs_of
-from resispec_verify.sampler_check.calls import BoundaryGenerator, Caller, SamplerError, boundary_words
+from resispec_verify.sampler_check.calls import Caller, SamplerError
+from resispec_verify.sampler_check.ends import at_the_ends, on
 from resispec_verify.sampler_check.probes import DEPENDENT, Finding, Probe, seed_of
 from resispec_verify.sampler_check.search import search_pairs
 from resispec_verify.sampler_check.settings import CheckResult, CheckSettings
@@ -39,7 +40,6 @@ SMALL_BATCH_CALLS = 512
 SEARCHED = 3
 # Entries of the laws on which uniforms at their ends, and rows that differ, are tried.
 NARROW = 64
-AT_THE_ENDS = "when a uniform is 0 or 1 - 2**-53"
 
 
 def check_sampler(
@@ -191,7 +191,7 @@ class _Run:
         """Step whichever probe has cost least so far, until one rejects or all are spent."""
         while not self.caller.late and (left := [probe for probe in probes if not probe.spent]):
             probe = min(left, key=lambda probe: probe.cost)
-            with _on(probe.name):
+            with on(probe.name):
                 probe.step(self.caller)
             if (finding := probe.finding()) is not None:
                 return probe, finding
@@ -201,7 +201,6 @@ class _Run:
         """Uniforms at their ends: whatever comes out must be possible."""
         if not self.settings.boundary:
             return None
-        seed = self.settings.seed
         for source, ordinary in zip(self.sources, self.probes, strict=False):
             if len(source.law) > NARROW:
                 continue
@@ -209,34 +208,15 @@ class _Run:
                 self.not_reached.append(f"uniforms at their ends on {source.name}")
                 continue
             # What shows without an odd uniform is not to be blamed on one.
-            with _on(ordinary.name):
+            with on(ordinary.name):
                 ordinary.step(self.caller)
             if (finding := ordinary.finding()) is not None:
                 return ordinary, finding
-            probe = Probe(source, 0, 1.0, seed)
-            words = [
-                (rows, boundary_words(seed, pattern, position))
-                for rows in (1, 4)
-                for pattern in range(16)
-                for position in (0, 1, 2)
-            ]
-            often = [(32, BoundaryGenerator(seed_of(seed, "boundary", source.name, i))) for i in range(16)]
-            left = iter(words + often)
-
-            def draw(source: Any = source, probe: Probe = probe, left: Any = left) -> np.ndarray:
-                rows, theirs = next(left)
-                return source.draw(self.caller, probe.rng, rows, theirs).index
-
-            with _on(f"{source.name}, {AT_THE_ENDS}"):
-                index = np.concatenate(self.caller.some(draw, len(words) + len(often)))
-            probe.fit.update(index)
-            self.extra += len(index)
-            token = probe.fit.impossible
-            if token is not None:
-                reason = (
-                    f"{source.describe(token)} is emitted {AT_THE_ENDS}, although its target probability is 0"
-                )
-                return probe, Finding("boundary", reason, token)
+            probe = Probe(source, 0, 1.0, self.settings.seed)
+            finding, drawn = at_the_ends(self.caller, probe)
+            self.extra += drawn
+            if finding is not None:
+                return probe, finding
         return None
 
     def _search(self) -> tuple[Probe, Finding] | None:
@@ -319,15 +299,6 @@ class _Run:
         if pair is not None and len(pair.target) <= 32:
             witness |= {"target": pair.target.tolist(), "draft": pair.draft.tolist()}
         return witness
-
-
-@contextlib.contextmanager
-def _on(what: str) -> Iterator[None]:
-    """Say on which input a sampler failed."""
-    try:
-        yield
-    except SamplerError as error:
-        raise SamplerError(f"{error} (on {what})") from None
 
 
 def _finite(value: float) -> float | str:

@@ -48,8 +48,8 @@ class _Copies:
     def check(self, caller: Caller, rows: int) -> None:
         """Note what was written, and restore it.
 
-        A comparison, and no product with weights: above some 10,000 entries BLAS starts threads for one, which
-        on a busy machine cost milliseconds a call.
+        A comparison, and no product with weights: above some 10,000 entries BLAS starts threads for one,
+        which on a busy machine cost milliseconds a call.
         """
         for name, row in self.rows.items():
             if not (self.given[name][:rows] == row).all():

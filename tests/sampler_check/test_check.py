@@ -12,9 +12,10 @@ import pytest
 from resispec_verify.cli import check_apart, check_child, main
 from resispec_verify.errors import InputError
 from resispec_verify.sampler_check.battery import Input, named
-from resispec_verify.sampler_check.calls import BoundaryGenerator, Caller, SamplerError, boundary_words
+from resispec_verify.sampler_check.calls import Caller, SamplerError
 from resispec_verify.sampler_check.check import CheckSettings, check_sampler
 from resispec_verify.sampler_check.draft import check_declared_draft
+from resispec_verify.sampler_check.generators import BoundaryGenerator, boundary_words
 
 QUICK = CheckSettings(draws=600, search=False, batches=(1, 8))
 BASE = [named("base")]
