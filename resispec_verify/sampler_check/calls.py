@@ -111,9 +111,7 @@ class Caller:
         return value
 
     def some(self, draw: Callable[[], T], calls: int, until: float = math.inf) -> list[T]:
-        """The results of so many draws, or of fewer where the time of the run, or ``until``, is over; at least
-        one.
-        """
+        """The results of so many draws, at least one, or of fewer where the run, or ``until``, is over."""
 
         def job() -> list[T]:
             found = [draw()]
