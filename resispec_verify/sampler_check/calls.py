@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
-from array_api_compat import is_cupy_array
+from array_api_compat import is_cupy_array, is_torch_array
 
+from resispec_verify.backends import to_numpy
 from resispec_verify.rules.foreign import muted, reason_of
 
 __all__ = ["Caller", "SamplerError", "tokens_of"]
@@ -125,9 +126,9 @@ def _fetched(result: Any) -> Any:
         return tuple(map(_fetched, result))
     if isinstance(result, list) and result and hasattr(result[0], "dtype"):
         return [_fetched(one) for one in result]
-    if is_cupy_array(result):
-        return result.get()
-    return result.detach().cpu() if hasattr(result, "detach") else result
+    if is_cupy_array(result) or is_torch_array(result):
+        return to_numpy(result)
+    return result
 
 
 def tokens_of(
