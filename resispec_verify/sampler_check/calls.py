@@ -16,13 +16,17 @@ from array_api_compat import is_cupy_array, is_torch_array
 from resispec_verify.backends import to_numpy
 from resispec_verify.rules.foreign import muted, reason_of
 
-__all__ = ["Caller", "SamplerError", "tokens_of"]
+__all__ = ["Caller", "SamplerError", "SamplerHangs", "tokens_of"]
 
 T = TypeVar("T")
 
 
 class SamplerError(Exception):
     """The sampler did not do what a sampler does; the message says what."""
+
+
+class SamplerHangs(SamplerError):
+    """A call did not return; it goes on beside the run, so that no other is made."""
 
 
 class Caller:
@@ -102,18 +106,18 @@ class Caller:
             while not done.wait(min(0.2, self.limit / 4)):
                 started = self._started
                 if started is not None and time.monotonic() - started > self.limit:
-                    raise SamplerError(f"did not return within {self.limit:g} s")
+                    raise SamplerHangs(f"did not return within {self.limit:g} s")
         good, value = outcome[0]
         if not good:
             raise value
         return value
 
-    def some(self, draw: Callable[[], T], calls: int) -> list[T]:
-        """The results of so many draws, or of fewer where the time of the run is over; at least one."""
+    def some(self, draw: Callable[[], T], calls: int, until: float = math.inf) -> list[T]:
+        """The results of so many draws, at least one, or of fewer where the run, or ``until``, is over."""
 
         def job() -> list[T]:
             found = [draw()]
-            while len(found) < calls and not self.late:
+            while len(found) < calls and time.monotonic() < min(self.until, until):
                 found.append(draw())
             return found
 
