@@ -11,7 +11,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
+from array_api_compat import is_cupy_array, is_torch_array
 
+from resispec_verify.backends import to_numpy
 from resispec_verify.rules.foreign import muted, reason_of
 
 __all__ = ["Caller", "SamplerError", "SamplerHangs", "tokens_of"]
@@ -123,14 +125,18 @@ class Caller:
 
 
 def _fetched(result: Any) -> Any:
-    """Tensors of torch on the CPU: what runs on a device ends here, within the time of the call."""
+    """Arrays of a device on the CPU: what runs there ends here, within the time of the call."""
     if isinstance(result, tuple):
         return tuple(map(_fetched, result))
-    return result.detach().cpu() if hasattr(result, "detach") else result
+    if isinstance(result, list) and result and hasattr(result[0], "dtype"):
+        return [_fetched(one) for one in result]
+    if is_cupy_array(result) or is_torch_array(result):
+        return to_numpy(result)
+    return result
 
 
 def tokens_of(
-    result: Any, rows: int, vocab: int, *, columns: int | None = None, what: str = "tokens"
+    result: Any, rows: int, vocab: int, *, columns: int | None = None, what: str = "tokens", low: int = -1
 ) -> np.ndarray:
     """The result of a call as int64 ``(rows,)``, or ``(rows, columns)``.
 
@@ -138,7 +144,9 @@ def tokens_of(
     ----------
     result : array-like of integers
     vocab : int
-        Entries must be in ``[0, vocab)``; with ``columns`` also -1.
+        Entries must be in ``[0, vocab)``.
+    low : int
+        With ``columns``, the least entry.
 
     Raises
     ------
@@ -161,7 +169,7 @@ def tokens_of(
         raise SamplerError(f"returned NaN for {what}")
     if found.dtype.kind not in "iu":
         raise SamplerError(f"returned {what} of type {found.dtype}, not integers")
-    low = 0 if columns is None else -1
+    low = 0 if columns is None else low
     bad = (found < low) | (found >= vocab)
     if bad.any():
         value = int(found[bad][0])

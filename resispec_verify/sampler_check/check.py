@@ -22,7 +22,7 @@ import numpy as np
 
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.statistical import detectable
-from resispec_verify.sampler_check.battery import Chain, Input, inputs_of
+from resispec_verify.sampler_check.battery import Chain, Input, Models, Tree
 from resispec_verify.sampler_check.calls import Caller, SamplerError, SamplerHangs
 from resispec_verify.sampler_check.ends import at_the_ends
 from resispec_verify.sampler_check.outcome import ERROR, row_of, witness_of
@@ -31,16 +31,16 @@ from resispec_verify.sampler_check.probes import Finding, Probe, seed_of
 from resispec_verify.sampler_check.schedule import reach, rounds
 from resispec_verify.sampler_check.search import LEAST_DRAWS, MOST_DRAWS, PAIRS, search_pairs
 from resispec_verify.sampler_check.settings import CheckResult, CheckSettings
-from resispec_verify.sampler_check.sources import BlockSource, MixedSource, TokenSource
+from resispec_verify.sampler_check.sources.styles import STYLES, handing_of, inputs_of
 
-__all__ = ["CheckResult", "CheckSettings", "certified_acceptance", "check_sampler"]
+__all__ = ["CheckResult", "CheckSettings", "check_sampler"]
 
 # Draws and calls at each of them: what is looked for, shared randomness, shows within a few hundred.
 SMALL_BATCH_DRAWS = 2048
 SMALL_BATCH_CALLS = 512
 # Pairs of the search that are tested.
 SEARCHED = 3
-# Entries of the laws on which uniforms at their ends, and rows that differ, are tried.
+# Vocabulary up to which uniforms at their ends are tried.
 NARROW = 64
 # Of the time that is left once the inputs were reached, what uniforms at their ends may take.
 ENDS = 1 / 8
@@ -50,7 +50,7 @@ def check_sampler(
     sampler: Callable[..., Any],
     settings: CheckSettings | None = None,
     *,
-    inputs: Sequence[Input | Chain] | None = None,
+    inputs: Sequence[Input | Chain | Tree | Models] | None = None,
 ) -> CheckResult:
     """Draw from a sampler and test what it emits.
 
@@ -65,8 +65,8 @@ def check_sampler(
         and the drafted ``path (rows, L)``; it returns the emitted tokens ``(rows, L + 1)``, padded with -1
         after the accepted prefix and the token that follows it.
     settings : CheckSettings, optional
-    inputs : sequence of Input or Chain, optional
-        Default: the fixed battery.
+    inputs : sequence of Input, Chain, Tree or Models, optional
+        By style. Default: its fixed battery.
 
     Returns
     -------
@@ -87,13 +87,13 @@ class _Run:
     def __init__(self, sampler: Callable[..., Any], settings: CheckSettings, inputs: Any) -> None:
         self.settings = settings
         self.caller = Caller(sampler, settings.call_seconds)
-        self.searching = settings.search and settings.style != "block"
-        block = settings.style == "block"
+        self.style, self.handing = STYLES[settings.style], handing_of(settings)
+        self.searching = settings.search and self.style.searched
         self.inputs: list[Any] = list(inputs_of(settings.style) if inputs is None else inputs)
         if not self.inputs:
             raise InputError("no inputs to check the sampler on; give at least one pair")
         for one in self.inputs:
-            if isinstance(one, Chain) != block:
+            if not isinstance(one, self.style.takes):
                 raise InputError(f"input {one.name!r} does not fit the style {settings.style!r}")
         self.sources = self._sources()
         self.small, self.probes = self._probes()
@@ -108,21 +108,14 @@ class _Run:
         self.extra = 0  # draws outside of the probes
 
     def _sources(self) -> list[Any]:
-        chosen = self.settings
-        if chosen.style == "block":
-            lengths = (False, True) if chosen.ragged else (False,)
-            return [BlockSource(chain, ragged=ragged) for chain in self.inputs for ragged in lengths]
-        return [self._source(pair) for pair in self.inputs]
+        found = [source for one in self.inputs for source in self._of(one)]
+        for source in found:
+            if (reason := getattr(source, "uncertain", None)) is not None:
+                self.caller.note(reason)
+        return found
 
-    def _source(self, pair: Input) -> TokenSource:
-        chosen = self.settings
-        n = chosen.candidates if chosen.style == "candidates" else None
-        if n is not None and chosen.proposal != "iid":
-            n = min(n, int(np.count_nonzero(pair.draft)))
-        law = certified_acceptance(chosen.rule, pair, chosen.candidates if n is None else n)
-        if chosen.rule is not None and law is None:
-            self.caller.note(f"the acceptance of {chosen.rule.name} on {pair.name} takes too long to certify")
-        return TokenSource(pair, candidates=n, proposal=chosen.proposal, acceptance=law)
+    def _of(self, one: Any) -> list[Any]:
+        return self.style.sources(one, self.settings, self.handing)
 
     def _probes(self) -> tuple[list[Probe], list[Probe]]:
         """Streams of draws in small batches, on the first input; and in large ones, on all."""
@@ -146,16 +139,11 @@ class _Run:
         times = len(self.sources) // len(self.inputs)
         return [one for one in self.inputs for _ in range(times)]
 
-    def _mixed(self) -> MixedSource | None:
-        """Two pairs of one width whose rows alternate; not for samplers that see one pair a call."""
-        if self.settings.style == "block" or getattr(self.caller.sampler, "one_pair_a_call", False):
+    def _mixed(self) -> Any:
+        """Rows of several inputs; not for samplers that see one pair a call."""
+        if self.style.mixed is None or getattr(self.caller.sampler, "one_pair_a_call", False):
             return None
-        by_width: dict[int, TokenSource] = {}
-        for source in self.sources:
-            other = by_width.setdefault(len(source.law), source)
-            if not np.array_equal(other.law, source.law) and len(source.law) <= NARROW:
-                return MixedSource(other, source)
-        return None
+        return self.style.mixed(self.sources)
 
     def result(self) -> CheckResult:
         """Do it all."""
@@ -223,7 +211,7 @@ class _Run:
         """
         if not self.settings.boundary:
             return None
-        narrow = [one for one in self.probes if len(one.source.law) <= NARROW and one.source in self.sources]
+        narrow = [one for one in self.probes if one.source in self.sources and one.source.vocab <= NARROW]
         end = self.caller.until
         cut: list[str] = []
         share = ENDS * (end - time.monotonic()) / max(1, len(narrow))
@@ -263,7 +251,7 @@ class _Run:
             return None
         try:
             found, drawn = search_pairs(
-                caller, self._source, seed_of(chosen.seed, "search"), SEARCHED, limit=limit
+                caller, lambda pair: self._of(pair)[0], seed_of(chosen.seed, "search"), SEARCHED, limit=limit
             )
         except SamplerHangs:
             raise
@@ -272,7 +260,7 @@ class _Run:
             return None
         self.extra += drawn
         fresh = [
-            Probe(self._source(pair), max(1, chosen.draws // 4), self.alpha, chosen.seed) for pair in found
+            Probe(self._of(pair)[0], max(1, chosen.draws // 4), self.alpha, chosen.seed) for pair in found
         ]
         finding = rounds(caller, fresh, chosen.power)
         self.errors += [(one.error, one.name) for one in fresh if one.error is not None]
@@ -325,21 +313,3 @@ class _Run:
 
     def _bound(self, probe: Probe) -> float:
         return detectable(probe.fit, self.alpha, self.settings.power).tv
-
-
-def certified_acceptance(rule: Any, pair: Input, n: int) -> np.ndarray | None:
-    """The law of the accepted candidate, n for none, by enumeration of all paths; None if there are too many.
-
-    Nothing may be missing: an outcome of probability 1e-9 that is taken for impossible would reject a right
-    sampler more often than at the default alpha.
-    """
-    if rule is None:
-        return None
-    from resispec_verify.evidence.enumeration import Budget, operational_marginals
-
-    everything = Budget(gap=0.0, until_decided=False)
-    marginals = operational_marginals(rule, pair.target[None], pair.draft[None], n, budget=everything)
-    if float(np.asarray(marginals.gap)[0]) > 0.0 or max(marginals.acceptance_error, default=0.0) > 0.0:
-        return None
-    accepted = np.asarray(marginals.acceptance, np.float64)[0]
-    return np.append(accepted, max(0.0, 1.0 - float(accepted.sum())))

@@ -12,8 +12,9 @@ from resispec_verify.distributions import pair_from_probabilities
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import shown
 from resispec_verify.rules.given import given_rule
-from resispec_verify.sampler_check.battery import Chain, Input, named_inputs
+from resispec_verify.sampler_check.battery import Chain, Input
 from resispec_verify.sampler_check.settings import CheckSettings
+from resispec_verify.sampler_check.sources.styles import named_inputs
 
 __all__ = ["given_check", "given_inputs"]
 

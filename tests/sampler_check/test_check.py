@@ -541,10 +541,10 @@ def test_an_acceptance_of_which_a_part_is_missing_is_not_compared(monkeypatch):
     # An outcome of probability 1e-10 taken for impossible would reject at far more than 1e-9 in a run of 1e6.
     from resispec_verify.evidence import enumeration
     from resispec_verify.rules import make_rule
-    from resispec_verify.sampler_check.check import certified_acceptance
+    from resispec_verify.sampler_check.sources.tokens import certified_acceptance
 
     rule, pair = make_rule("specinfer"), BASE[0]
-    law = certified_acceptance(rule, pair, 2)
+    law = certified_acceptance(rule, pair.target, pair.draft, 2)
     assert law.sum() == pytest.approx(1.0)
     whole = enumeration.operational_marginals
 
@@ -554,18 +554,18 @@ def test_an_acceptance_of_which_a_part_is_missing_is_not_compared(monkeypatch):
         return found
 
     monkeypatch.setattr(enumeration, "operational_marginals", partly)
-    assert certified_acceptance(rule, pair, 2) is None
+    assert certified_acceptance(rule, pair.target, pair.draft, 2) is None
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_a_tuple_is_tokens_and_accepted(rows):
     # Two tokens in a tuple are not tokens and accepted, whatever the number of rows.
-    from resispec_verify.sampler_check.sources import _drawn
+    from resispec_verify.sampler_check.sources.drawn import drawn_of
 
     with pytest.raises(SamplerError, match="a tuple is"):
-        _drawn(tuple([0] * rows), rows, 3, 2)
-    assert _drawn([0] * rows, rows, 3, 2).accepted is None
-    assert _drawn(([0] * rows, [1] * rows), rows, 3, 2).accepted.tolist() == [1] * rows
+        drawn_of(tuple([0] * rows), rows, 3, 2)
+    assert drawn_of([0] * rows, rows, 3, 2).accepted is None
+    assert drawn_of(([0] * rows, [1] * rows), rows, 3, 2).accepted.tolist() == [1] * rows
 
 
 def test_boundary_and_steps_end_with_the_time():
