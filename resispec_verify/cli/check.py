@@ -27,8 +27,8 @@ FIRST_POSITIONS = 4
 # Options on which draws depend, besides the seed; and those that only say where pairs come from.
 AGAIN = (
     "rule", "ragged", "input", "target", "draft", "logits", "positions", "only_logits", "temperature",
-    "draws", "no_search", "no_boundary", "style", "candidates", "proposal", "flat", "uniforms", "give", "dtype",
-    "offset", "arrays", "alpha",
+    "draws", "no_search", "no_boundary", "style", "candidates", "proposal", "flat", "uniforms", "give",
+    "dtype", "offset", "arrays", "alpha",
 )  # fmt: skip
 OF_INPUTS = (
     "ragged", "input", "logits", "positions", "only_logits", "temperature", "draws", "no_search",

@@ -194,7 +194,7 @@ class _Run:
     def _failed(self) -> list[str]:
         """What the sampler raised, each once, with where."""
         where: dict[str, list[str]] = {}
-        for error, name in [*((one.error, one.name) for one in self.small + self.probes), *self.errors]:
+        for error, name in [*((one.error, one.name) for one in self.probes + self.small), *self.errors]:
             if error is not None:
                 where.setdefault(error, []).append(name)
         return [

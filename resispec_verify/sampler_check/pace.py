@@ -14,6 +14,8 @@ __all__ = ["Pace", "sizes"]
 SHARE = 1 / 32
 # Seconds that a step may take in any case.
 LEAST = 0.05
+# Seconds of a call that the clock did not see.
+TICK = 1e-9
 # Calls of a step where rows can be chosen: dependence shows between calls.
 CALLS = 4
 # Of the draws that fit into a step, how many it must have: fewer, where the calls are then more, or larger.
@@ -40,7 +42,7 @@ class Pace:
 
     def record(self, rows: int, seconds: float) -> None:
         """Add a call. The fastest of a size counts: the first ones may compile."""
-        self._fastest[rows] = min(seconds, self._fastest.get(rows, math.inf))
+        self._fastest[rows] = max(TICK, min(seconds, self._fastest.get(rows, math.inf)))
 
     def seconds(self, rows: int) -> float:
         """What a call with so many rows will take: linear through the smallest and the largest known size.
@@ -92,7 +94,7 @@ def sizes(
     fitting: list[tuple[int, int]] = []
     size = rows
     while size:
-        each = max(1e-9, pace.seconds(size))
+        each = pace.seconds(size)
         if each <= min(longest, seconds):
             fitting.append((size, min(-(-rows * calls // size), int(seconds / each))))
         size //= 2

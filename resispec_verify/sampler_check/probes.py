@@ -170,7 +170,7 @@ class Probe:
         first = caller.calls == 0
         self.tried += len(caller.some(lambda: self.timed(caller, rng, 1), 2 if first else 1))
         if first:
-            most = self.seconds(caller) / self.pace.seconds(1)
+            most = 4.0 * self.seconds(caller) / self.pace.seconds(1)
             rows = max((rows for rows in (2, 4, 8) if rows <= most), default=0)
             if rows:
                 caller.run(lambda: self.timed(caller, rng, rows))
