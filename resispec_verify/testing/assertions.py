@@ -35,13 +35,13 @@ def assert_lossless(
     Parameters
     ----------
     sampler : callable
-        By ``style``: ``sampler(target, draft, rng)``, ``sampler(target, draft, candidates, rng)`` or
-        ``sampler(targets, drafts, path, rng)``; see `resispec_verify.sampler_check.check.check_sampler`.
+        Called by ``style``, as ``sampler(target, draft, rng)`` by default; see
+        `resispec_verify.sampler_check.check.check_sampler`.
     pairs : sequence, optional
         What it is checked on: names of the fixed battery, or ``(target, draft)`` probabilities ``(V,)``.
         Default: the battery and a search for the worst pair; with pairs, there is no search unless
         ``search=True``.
-    style : {"tokens", "candidates", "block"}
+    style : {"tokens", "candidates", "uniforms", "block", "tree", "text"}
     draws : int
         Most draws a pair; the battery gives wide pairs fewer.
     seconds : float

@@ -20,25 +20,9 @@ from resispec_verify.sampler_check.sources.handing import ARRAYS, DTYPES, GIVE, 
 from resispec_verify.sampler_check.sources.styles import STYLES, arguments_of, inputs_of, named_inputs
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "broken_samplers"))
-import handed_samplers
 import samplers
-import text_samplers
-import tree_samplers
+from exact_samplers import EXACT
 
-
-def of_candidates(target, draft, candidates, rng):
-    return handed_samplers.specinfer(target, draft, candidates, rng.random((len(target), 3)))
-
-
-#: An exact sampler of each style, for probabilities in NumPy's arrays.
-EXACT = {
-    "tokens": samplers.speculative,
-    "candidates": of_candidates,
-    "uniforms": handed_samplers.specinfer,
-    "block": samplers.block_speculative,
-    "tree": tree_samplers.tree_speculative,
-    "text": text_samplers.right,
-}
 # Their laws, by position; the last arguments are as they are.
 LAWS = ("target", "draft", "targets", "drafts")
 
