@@ -43,7 +43,7 @@ class Grouping:
     Attributes
     ----------
     name : str
-    cell : int64 array (V,)
+    cell : array of integers (V,)
         The cell of each token; what stands at tokens of probability 0 does not matter.
     law : float64 array (K,)
         Probability of each cell, all positive.

@@ -67,7 +67,7 @@ def _tails(law: np.ndarray) -> list[Grouping]:
     rank_of = np.empty(len(law), dtype=np.int64)
     rank_of[order] = np.arange(len(law))
     return [
-        Grouping(name, (rank_of >= cut).astype(np.int64), np.array([law[order[:cut]].sum(), tail]), tail=True)
+        Grouping(name, (rank_of >= cut).astype(np.int8), np.array([law[order[:cut]].sum(), tail]), tail=True)
         for cut, name in sorted(cuts.items())
         if cut < possible and (tail := float(law[order[cut:]].sum())) > 0
     ]

@@ -26,7 +26,7 @@ from resispec_verify.sampler_check.battery import Chain, Input, Models, Tree
 from resispec_verify.sampler_check.calls import Caller, SamplerError, SamplerHangs
 from resispec_verify.sampler_check.ends import at_the_ends
 from resispec_verify.sampler_check.outcome import ERROR, row_of, witness_of
-from resispec_verify.sampler_check.pace import LEAST
+from resispec_verify.sampler_check.pace import LEAST, Pace
 from resispec_verify.sampler_check.probes import Finding, Probe, seed_of
 from resispec_verify.sampler_check.schedule import reach, rounds
 from resispec_verify.sampler_check.search import LEAST_DRAWS, MOST_DRAWS, PAIRS, search_pairs
@@ -43,7 +43,7 @@ SEARCHED = 3
 # Vocabulary up to which uniforms at their ends are tried.
 NARROW = 64
 # Of the time that is left once the inputs were reached, what uniforms at their ends may take.
-ENDS = 1 / 4
+ENDS = 1 / 8
 
 
 def check_sampler(
@@ -133,17 +133,19 @@ class _Run:
     def _probes(self) -> tuple[list[Probe], list[Probe]]:
         """Streams of draws in small batches, on the first input; and in large ones, on all."""
         chosen, seed = self.settings, self.settings.seed
+        paces = [Pace()]
+        paces += [Pace(paces[0]) for _ in self.sources]  # of the other inputs, and of two of them mixed
         large = [
-            Probe(source, max(1, round(chosen.draws * one.share)), 1.0, seed)
-            for source, one in zip(self.sources, self._repeated(), strict=True)
+            Probe(source, max(1, round(chosen.draws * one.share)), 1.0, seed, pace=pace)
+            for source, one, pace in zip(self.sources, self._repeated(), paces, strict=False)
         ]
         most = min(SMALL_BATCH_DRAWS, chosen.draws)
         small = [
-            Probe(self.sources[0], min(most, SMALL_BATCH_CALLS * rows), 1.0, seed, rows, pace=large[0].pace)
+            Probe(self.sources[0], min(most, SMALL_BATCH_CALLS * rows), 1.0, seed, rows, pace=paces[0])
             for rows in chosen.batches
         ]
         if (mixed := self._mixed()) is not None:
-            large.append(Probe(mixed, max(1, chosen.draws // 8), 1.0, seed))
+            large.append(Probe(mixed, max(1, chosen.draws // 8), 1.0, seed, pace=paces[-1]))
         return small, large
 
     def _repeated(self) -> list[Any]:
@@ -168,7 +170,9 @@ class _Run:
         except SamplerHangs as failure:
             hung = [str(failure)]
         if not hung and found is None:
-            self.not_reached += [one.name for one in self.probes if not one.fit.draws and one.error is None]
+            self.not_reached += [
+                one.name for one in self.probes if one.error is None and self._bound(one) >= 1.0
+            ]
         failed = hung + self._failed()
         if not failed and found is None and not any(probe.fit.draws for probe in self.probes):
             failed = [f"no input was reached in {chosen.seconds:g} s; give more seconds"]
@@ -203,7 +207,7 @@ class _Run:
     def _failed(self) -> list[str]:
         """What the sampler raised, each once, with where."""
         where: dict[str, list[str]] = {}
-        for error, name in [*((one.error, one.name) for one in self.small + self.probes), *self.errors]:
+        for error, name in [*((one.error, one.name) for one in self.probes + self.small), *self.errors]:
             if error is not None:
                 where.setdefault(error, []).append(name)
         return [
@@ -222,30 +226,33 @@ class _Run:
             return None
         narrow = [one for one in self.probes if one.source in self.sources and one.source.vocab <= NARROW]
         end = self.caller.until
+        cut: list[str] = []
         share = ENDS * (end - time.monotonic()) / max(1, len(narrow))
         for ordinary in narrow:
             if ordinary.error is not None:
                 continue
-            source, name = ordinary.source, f"uniforms at their ends on {ordinary.source.name}"
-            self.caller.until = min(end, time.monotonic() + share)
+            source = ordinary.source
             if not ordinary.fit.draws or ordinary.pace.seconds(1) > share or self.caller.late:
-                self.not_reached.append(name)
+                cut.append(source.name)
                 continue
             probe = Probe(source, 0, 1.0, self.settings.seed)
             try:
+                self.caller.until = min(end, time.monotonic() + share)
                 finding, drawn = at_the_ends(self.caller, probe)
             except SamplerHangs:
                 raise
             except SamplerError as error:
-                self.errors.append((str(error), name))
+                self.errors.append((str(error), f"uniforms at their ends on {source.name}"))
                 continue
             finally:
-                cut, self.caller.until = self.caller.late, end
+                late, self.caller.until = self.caller.late, end
             self.extra += drawn
             if finding is not None:
                 return probe, finding
-            if cut:
-                self.not_reached.append(f"some {name}")
+            if late:
+                cut.append(source.name)
+        if cut:
+            self.not_reached.append(f"all uniforms at their ends on {', '.join(cut)}")
         return None
 
     def _search(self) -> tuple[Probe, Finding] | None:
@@ -313,7 +320,9 @@ class _Run:
         return fresh.independence() if fresh.dependent else finding
 
     def _detectable(self) -> float | None:
-        """At worst over the inputs that were reached."""
-        reached = [probe.fit for probe in self.probes if probe.fit.draws]
-        bounds = [detectable(fit, self.alpha, self.settings.power).tv for fit in reached]
-        return max(bounds, default=None)
+        """At worst over the inputs with enough draws to exclude anything; 1 if there are none."""
+        bounds = [self._bound(probe) for probe in self.probes if probe.fit.draws]
+        return max((bound for bound in bounds if bound < 1.0), default=1.0 if bounds else None)
+
+    def _bound(self, probe: Probe) -> float:
+        return detectable(probe.fit, self.alpha, self.settings.power).tv

@@ -74,13 +74,13 @@ def _not_rejected(result: CheckResult) -> list[str]:
         found.append("What the other draws say:")
     if result.stopped == "time":
         found.append("The time was spent before the draws were. Give more seconds for the rest.")
-    if result.not_reached:
-        found.append(f"Not reached: {', '.join(result.not_reached)}.")
     rows = sorted(
         (row for row in result.inputs if row["rows"] is None and row["draws"]),
         key=lambda row: row["detectable_tv"],
     )
     few = [row["input"] for row in rows if row["detectable_tv"] >= 1.0]
+    if missing := [name for name in result.not_reached if name not in few]:
+        found.append(f"Not reached: {', '.join(missing)}.")
     if few:
         found.append(f"Too few draws to exclude anything on {', '.join(map(repr, few))}.")
         rows = rows[: -len(few)]

@@ -145,7 +145,7 @@ class Probe:
         """Draw some more, and test; at most a small share of the time that is left to the caller."""
         if not self.pace.known:
             self.measure(caller)
-        seconds = max(LEAST, SHARE * (caller.until - time.monotonic()))
+        seconds = self.seconds(caller)
         rows, calls = self.planned(seconds, caller.limit / 4)
         until = time.monotonic() + 2 * seconds
         drawn = caller.some(lambda: self.timed(caller, self.rng, rows), calls, until)
@@ -155,14 +155,26 @@ class Probe:
         if self.acceptance is not None:
             self.accepted(caller, [one.accepted for one in drawn])
 
+    @staticmethod
+    def seconds(caller: Caller) -> float:
+        """What a step may take."""
+        return max(LEAST, SHARE * (caller.until - time.monotonic()))
+
     def measure(self, caller: Caller) -> None:
-        """Measure a call of one row; the first of all calls twice, as it may compile.
+        """Measure a call of one row. The first of all is made twice, as it may compile, and then with more
+        rows: what a call costs and what its rows cost is alike on all inputs.
 
         What it draws is no part of a test.
         """
         rng = np.random.default_rng(seed_of(self.seed, "trial", self.source.name))
-        times = 2 if caller.calls == 0 else 1
-        self.tried += len(caller.some(lambda: self.timed(caller, rng, 1), times))
+        first = caller.calls == 0
+        self.tried += len(caller.some(lambda: self.timed(caller, rng, 1), 2 if first else 1))
+        if first:
+            most = 4.0 * self.seconds(caller) / self.pace.seconds(1)
+            rows = max((rows for rows in (2, 4, 8) if rows <= most), default=0)
+            if rows:
+                caller.run(lambda: self.timed(caller, rng, rows))
+                self.tried += rows
 
     def timed(self, caller: Caller, rng: np.random.Generator, rows: int) -> Any:
         """One call, measured."""
