@@ -94,7 +94,9 @@ def test_an_error_of_the_search_is_one_of_the_search():
             raise ValueError("wide")
         return right(target, draft, rng)
 
-    result = check_sampler(sampler, CheckSettings(draws=600, batches=(), boundary=False), inputs=[named("v4")])
+    result = check_sampler(
+        sampler, CheckSettings(draws=600, batches=(), boundary=False), inputs=[named("v4")]
+    )
     assert result.verdict == "error"
     assert "a pair of the search" in result.reason
     assert result.detectable_tv < 1.0
@@ -146,5 +148,3 @@ def test_dependence_that_no_equal_tokens_show_names_what_it_shows():
     assert found["pairing"] == PAIRINGS[0][0]
     assert found["pairs"] == 1024
     assert abs(found["expected"] - (1 / 3 if found["what"] == "equal" else 1 / 9)) < 0.05
-
-
