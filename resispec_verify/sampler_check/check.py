@@ -57,13 +57,26 @@ def check_sampler(
     Parameters
     ----------
     sampler : callable
-        By style. "tokens": ``sampler(target, draft, rng)`` with probabilities ``(rows, V)``, float64, and a
-        `numpy.random.Generator`; rows are independent trials, and it draws its own candidates. "candidates":
-        ``sampler(target, draft, candidates, rng)``, ``candidates`` ``(rows, n)``. Both return the emitted
-        tokens ``(rows,)``, or those and the index of the accepted candidate, n for none. "block":
-        ``sampler(targets, drafts, path, rng)`` with ``targets (rows, L + 1, V)``, ``drafts (rows, L, V)``
-        and the drafted ``path (rows, L)``; it returns the emitted tokens ``(rows, L + 1)``, padded with -1
-        after the accepted prefix and the token that follows it.
+        Called by style; rows are independent trials, probabilities are float64 arrays unless ``give``,
+        ``dtype`` and ``arrays`` say otherwise, ``rng`` is a `numpy.random.Generator`.
+
+        - "tokens": ``(target, draft, rng)``, ``(rows, V)`` each; it draws its own candidates.
+        - "candidates": ``(target, draft, candidates, rng)``, ``candidates (rows, n)``.
+        - "uniforms": the same with ``uniforms (rows, n + 1)`` for ``rng``: one for the test of each
+          candidate, and the last for the draw after them. All three return the emitted tokens ``(rows,)``, or
+          those and the index of the accepted candidate, n for none.
+        - "block": ``(targets, drafts, path, rng)`` with ``targets (rows, L + 1, V)``, ``drafts (rows, L, V)``
+          and the drafted ``path (rows, L)``; it returns the emitted tokens ``(rows, L + 1)``, padded with -1
+          after the accepted prefix and the token that follows it. With ``flat``,
+          ``(targets, drafts, path, lengths, rng)``: rows one after the other, ``lengths (rows + 1,)`` the
+          cumulative lengths of the paths, 0 first; as many columns as the longest path of the call, and one.
+        - "tree": ``(targets, drafts, tokens, parents, rng)`` with ``tokens (rows, N)``, ``parents (N,)``, -1
+          for children of the root, and ``targets``, ``drafts (rows, N + 1, V)``: row 0 after the prompt, row
+          i + 1 after node i. It returns ``(rows, depth + 1)``, padded alike. Both this and "block" may return
+          a tuple, with how many candidates were accepted ``(rows,)``.
+        - "text": ``(target, draft, prompt, length, rng)`` with models that are called with a text of integers
+          ``(..., T)`` and give the laws ``(..., T, V)`` of the token after each, and ``prompt (rows, k)``. It
+          returns ``length`` new tokens a row; more are cut.
     settings : CheckSettings, optional
     inputs : sequence of Input, Chain, Tree or Models, optional
         By style. Default: its fixed battery.
