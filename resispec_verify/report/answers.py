@@ -53,23 +53,23 @@ def print_check(sampler: str, result: CheckResult, console: Any) -> None:
         print_records(
             console,
             "total variation that would have been found, by input",
-            [_stream(row) for row in rows],
+            [_stream(row, failed=any(row["error"] for row in rows)) for row in rows],
             dispensable=("tail", "single tokens"),
             left=("input", "failed"),
         )
 
 
-def _stream(row: dict[str, Any]) -> dict[str, str]:
+def _stream(row: dict[str, Any], *, failed: bool) -> dict[str, str]:
     """What the draws on one input exclude."""
-    return {
+    found = {
         "input": printable(row["input"], 48),
         "draws": str(row["draws"]),
         "TV": f"{row['detectable_tv']:.4f}",
         "groups": str(row["cells"]),
         "single tokens": f"{row['detectable_tv_tokens']:.4f}",
         "tail": number(row["detectable_tail"]),
-        "failed": printable(row["error"] or "", 48),
     }
+    return found | {"failed": printable(row["error"] or "", 48)} if failed else found
 
 
 def print_replay(row: dict[str, Any], console: Any) -> None:
