@@ -1,9 +1,9 @@
 """Keep what every command prints and writes: ``python tests/golden/golden.py [--check] [NAME...]``.
 
-Without ``--check`` the outputs of the cases whose names begin with NAME are written to ``expected/`` where they
-differ from what is kept; review the difference. With it they are only compared: text word by word, where numbers may differ by `CLOSE` of
-their size (machines sum in another order) and seconds do not count. A new key of JSON may be right, and is
-said all the same: what is kept is what is printed.
+Without ``--check`` the outputs of the cases whose names begin with NAME are written to ``expected/`` where
+they differ from what is kept; review the difference. With it they are only compared: text word by word, where
+numbers may differ by `CLOSE` of their size (machines sum in another order) and seconds do not count. A new
+key of JSON may be right, and is said all the same: what is kept is what is printed.
 """
 
 from __future__ import annotations
