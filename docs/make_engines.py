@@ -2,8 +2,8 @@
 
     python docs/make_engines.py [--check]
 
-Only what stands between the two marks is written. ``--check`` changes nothing and exits with 1 where it is not
-current.
+Only what stands between the two marks is written. ``--check`` changes nothing and exits with 1 where it
+is not current.
 """
 
 from __future__ import annotations
