@@ -154,6 +154,8 @@ WRITERS = {
     "x.npz": saved_npz,
     "old.pt": legacy_saved,
 }
+#: Those of them that have no bfloat16.
+WITHOUT_BFLOAT16 = {"x.npz"}
 
 
 def logit_pair(*shape: int, dtype: torch.dtype = torch.float16) -> dict:
