@@ -172,7 +172,7 @@ def main() -> int:
         elif not kept or differences(name, found):
             save(name, found)
             written.append(name)
-    print("\n".join(wrong) or f"{len(chosen)} cases, {len(written)} written {' '.join(written)}".rstrip())
+    print("\n".join(wrong) or f"{len(chosen)} cases hold{''.join(f', {name} written' for name in written)}")
     return 1 if wrong else 0
 
 
