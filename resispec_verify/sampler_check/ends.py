@@ -1,19 +1,44 @@
-"""Uniforms at their ends: whatever comes out must be possible."""
+"""Uniforms at their ends: whatever comes out must be possible, and a fault there is weighed by how seldom it is.
+
+A uniform is 0, or the largest number below 1, once in ``2**53`` draws (float64) or ``2**24`` (float32). A generator
+that gives them often (`EndsGenerator`) shows what a sampler does there. It is looked at what comes out, not how often:
+a token of probability 0, or an exception. Each end, and each type of uniform, is tried by itself, and then
+numbers ever farther from the end, so that it is known how likely the fault is.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from resispec_verify.sampler_check.calls import Caller, SamplerError
-from resispec_verify.sampler_check.generators import BoundaryGenerator, boundary_words
+from resispec_verify.sampler_check.generators import DIGITS, DrawLog, EndsGenerator
 from resispec_verify.sampler_check.probes import Finding, Probe, seed_of
 
-__all__ = ["at_the_ends", "on"]
+__all__ = ["FAIL_ENDS", "EndFault", "EndsTest", "on"]
 
-AT_THE_ENDS = "when a uniform is 0 or 1 - 2**-53"
+#: Which faults at an end fail a run.
+FAIL_ENDS = ("all", "float32", "none")
+# Entries of the laws on which the ends are tried.
+NARROW = 64
+ENDS = ("lowest", "highest", "both")
+# Rows of the calls at each end. Few rows: a sampler that draws a row at a time then meets several of them.
+ROWS = (8, 32, 32, 4, 32, 32, 1, 32, 32, 4, 32, 32)
+# How far from the end, in powers of two, a fault is looked for: where a float64 rounds to 1 in float32; the last
+# float32 below 1; where it rounds to 1 in 16 bits; and where no end is near.
+DISTANCES = {"float64": (26, 24, 13, 6), "float32": (13, 6), "float16": (6,), "bfloat16": (6,)}
+FAR = 6
+# A float64 above 1 - 2**-25 rounds to 1 in float32: the least probability that counts as float32's.
+_FLOAT32 = -25
+# A share of the time of a run.
+_SHARE = 1 / 8
+_SMALL = 256  # entries of an argument that is told
 
 
 @contextlib.contextmanager
@@ -25,30 +50,295 @@ def on(what: str) -> Iterator[None]:
         raise SamplerError(f"{error} (on {what})") from None
 
 
-def at_the_ends(caller: Caller, probe: Probe) -> tuple[Finding | None, int]:
-    """What comes out of a probe's source when uniforms are at their ends, and how many draws it took.
+@dataclass
+class EndFault:
+    """A fault at an end of the uniforms.
 
-    The source must have ``draw(caller, rng, rows, theirs)`` and a ``law``.
+    Attributes
+    ----------
+    end : {"lowest", "highest", "both"}
+        "both": it takes one uniform at each.
+    dtype : str
+        Of the uniforms.
+    uniform : float
+        The end itself.
+    distance : int
+        The fault is there up to ``2**-distance`` from the end.
+    log2_probability : int
+        Of a uniform being there.
+    input : str
+    rows, draws, impossible : int
+        Rows of the call; rows drawn with uniforms there, and how many had the fault.
+    token : int or None
+        What was emitted although its target probability is 0; None: the sampler failed.
+    what : str
+        The fault, in words.
+    numbers : list of (method, dtype, values)
+        What the sampler drew in that call, from the first on.
+    arguments : list or None
+        What it was called with before the generator, where that is small.
     """
-    source, seed = probe.source, probe.seed
-    words = [
-        (rows, boundary_words(seed, pattern, position))
-        for rows in (1, 4)
-        for pattern in range(16)
-        for position in (0, 1, 2)
-    ]
-    often = [(32, BoundaryGenerator(seed_of(seed, "boundary", source.name, i))) for i in range(16)]
-    left = iter(words + often)
 
-    def draw() -> np.ndarray:
-        rows, theirs = next(left)
-        return source.draw(caller, probe.rng, rows, theirs).index
+    end: str
+    dtype: str
+    uniform: float
+    distance: int
+    log2_probability: int
+    input: str
+    rows: int
+    draws: int
+    impossible: int
+    token: int | None
+    what: str
+    numbers: list[tuple[str, str, list[float]]]
+    arguments: list[Any] | None
 
-    with on(f"{source.name}, {AT_THE_ENDS}"):
-        index = np.concatenate(caller.some(draw, len(words) + len(often)))
-    probe.fit.update(index)
-    token = probe.fit.impossible
-    if token is None:
-        return None, len(index)
-    reason = f"{source.describe(token)} is emitted {AT_THE_ENDS}, although its target probability is 0"
-    return Finding("boundary", reason, token), len(index)
+    @property
+    def often(self) -> str:
+        """How often a uniform is there."""
+        return f"once in 2^{-self.log2_probability} draws at {self.dtype}"
+
+    @property
+    def rounds(self) -> bool:
+        """Whether it is there where a float64 rounds to 1 in float32, and not at the last float32 below."""
+        return self.end == "highest" and self.dtype == "float64" and self.distance == 26
+
+    @property
+    def reason(self) -> str:
+        """One line."""
+        if self.rounds:
+            return (
+                f"{self.what}, only when a uniform rounds to 1.0 in float32 ({self.often}): draw it by "
+                "rng.random(dtype=numpy.float32), which is below 1, or serve it by resispec_verify.testing.served_from"
+            )
+        if self.end == "both":
+            where = f"some uniforms are exactly 0 and others {_highest(self.dtype)} (each {self.often})"
+        elif self.distance < DIGITS[self.dtype]:
+            near = f"2^-{self.distance}" if self.end == "lowest" else f"1 - 2^-{self.distance}"
+            where = f"a uniform is as near to its end as {near} ({self.often})"
+        else:
+            exactly = "0" if self.end == "lowest" else _highest(self.dtype)
+            where = f"a uniform is exactly {exactly} ({self.often})"
+        return f"{self.what}, only when {where}"
+
+    def fails(self, which: str) -> bool:
+        """Whether it fails a run, by a choice of `FAIL_ENDS`."""
+        return which == "all" or (which == "float32" and self.log2_probability >= _FLOAT32)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self) | {"probability": 2.0**self.log2_probability, "reason": self.reason}
+
+
+class EndsTest:
+    """The sampler at the ends of its uniforms, on all narrow inputs.
+
+    Parameters
+    ----------
+    caller : Caller
+    sources : sequence of sources
+        With a ``law`` and ``draw(caller, rng, rows, theirs)``.
+    seed : int
+    seconds : float
+        Of the run, of which this takes a share at most.
+    """
+
+    def __init__(self, caller: Caller, sources: Sequence[Any], seed: int, seconds: float) -> None:
+        self.caller, self.seed = caller, seed
+        self.sources = [source for source in sources if len(source.law) <= NARROW]
+        self.seconds = seconds * _SHARE
+        self.faults: list[EndFault] = []
+        self.not_reached = [source.name for source in self.sources]
+        self.draws = 0
+        self.used: set[tuple[str, str]] = set()
+        self.not_served: list[str] = []
+        self.seeds = False
+
+    def run(self) -> tuple[Probe, Finding] | None:
+        """Try the ends in rounds, a call of each input at each end; a token that needs no end is returned."""
+        until = time.monotonic() + self.seconds
+        left, looked = list(self.sources), 0
+        for number, rows in enumerate(ROWS):
+            for source in list(left):
+                if (number and time.monotonic() >= until) or self.caller.late:
+                    return None
+                used = False
+                for end in ENDS:
+                    one = self._call(source, end, rows, (number,))
+                    used |= bool(one.log.used)
+                    if one.what is not None and self._is_new(one, source):
+                        found = self._weigh(source, end, one.log)
+                        if found is not None:
+                            return found
+                looked += 1
+                if source.name in self.not_reached:
+                    self.not_reached.remove(source.name)
+                if not used:  # nothing to put at an end, here
+                    left.remove(source)
+        return None
+
+    def _is_new(self, one: _Call, source: Any) -> bool:
+        """Whether something may be there that is not known from another input."""
+        known = {(fault.end, fault.dtype) for fault in self.faults}
+        if one.end == "both":
+            return not any(end != "both" or where == source.name for end, where in self._places())
+        return any((one.end, dtype) not in known for dtype in one.log.dtypes or ["float64"])
+
+    def _places(self) -> list[tuple[str, str]]:
+        return [(fault.end, fault.input) for fault in self.faults]
+
+    def _weigh(self, source: Any, end: str, log: DrawLog) -> tuple[Probe, Finding] | None:
+        """How far from which end the fault reaches, for each type of uniform."""
+        for dtype in log.dtypes:
+            if any((fault.end, fault.dtype) == (end, dtype) for fault in self.faults):
+                continue
+            seen = self._look(source, end, dtype, None)
+            if seen is None:
+                continue
+            distance = DIGITS[dtype]
+            for farther in DISTANCES[dtype]:
+                other = self._look(source, end, dtype, farther)
+                if other is None:
+                    break
+                distance = farther
+                if farther == FAR:
+                    return self._ordinary(source, other)
+            self.faults.append(self._fault(source, end, dtype, distance, seen))
+        return None
+
+    def _look(self, source: Any, end: str, dtype: str, distance: int | None) -> list[_Call] | None:
+        """Calls at an end, or near it, up to the first with a fault; None if there is none."""
+        calls: list[_Call] = []
+        for number, rows in enumerate((*ROWS, *ROWS)):
+            calls.append(self._call(source, end, rows, ("look", number), dtype, distance))
+            if calls[-1].what is not None:
+                return calls
+        return None
+
+    def _ordinary(self, source: Any, calls: list[_Call]) -> tuple[Probe, Finding]:
+        """What needs no end is an ordinary fault, and certain: these uniforms are possible."""
+        last = calls[-1]
+        if last.token is None:
+            raise SamplerError(f"{last.what} (on {source.name})")
+        probe = Probe(source, 0, 1.0, self.seed)
+        probe.fit.update(last.index)
+        return probe, Finding("support", last.what or "", last.token)
+
+    def _fault(self, source: Any, end: str, dtype: str, distance: int, calls: list[_Call]) -> EndFault:
+        """The fault, seen in a call of one row if there is one."""
+        shown = calls[-1]
+        for number in range(64):
+            one = self._call(source, end, 1, ("one", number), dtype)
+            if one.what is not None:
+                shown = one
+                break
+        log2 = -25 if (end, dtype, distance) == ("highest", "float64", 26) else -distance
+        return EndFault(
+            end, dtype, 0.0 if end == "lowest" else 1.0 - 2.0 ** -DIGITS[dtype], distance, log2,
+            source.name, shown.rows, sum(call.rows for call in calls),
+            sum(call.impossible for call in calls), shown.token, shown.what or "", shown.log.numbers,
+            shown.arguments,
+        )  # fmt: skip
+
+    def _call(
+        self, source: Any, end: str, rows: int, what: tuple[Any, ...], dtype: str | None = None,
+        distance: int | None = None,
+    ) -> _Call:  # fmt: skip
+        seed = seed_of(self.seed, "ends", source.name, end, dtype, rows, *what)
+        ours, theirs = np.random.default_rng(seed.spawn(1)[0]), EndsGenerator(seed, end, dtype=dtype, distance=distance)
+        one = _Call(end, rows, theirs.log)
+        caller = self.caller
+        plain = caller.sampler
+
+        def watched(*arguments: Any) -> Any:
+            one.arguments = _told(arguments[:-1])
+            return plain(*arguments)
+
+        def draw() -> None:
+            try:
+                one.index = source.draw(caller, ours, rows, theirs).index
+            except SamplerError as error:  # not of a call that hangs: that ends the run
+                one.what = str(error)
+
+        caller.sampler = watched
+        try:
+            with on(f"{source.name}, uniforms at their ends"):
+                caller.run(draw)
+        finally:
+            caller.sampler = plain
+        self._judge(source, one, theirs)
+        return one
+
+    def _judge(self, source: Any, one: _Call, theirs: EndsGenerator) -> None:
+        if theirs.took_words:
+            one.log.used.add(("bit_generator", "float64"))
+        self.draws += one.rows
+        self.used |= one.log.used
+        self.seeds |= one.log.seeds
+        self.not_served += [name for name in one.log.not_served if name not in self.not_served]
+        impossible = source.law[one.index] == 0
+        one.impossible = one.rows if one.what is not None else int(impossible.sum())
+        if one.what is None and impossible.any():
+            one.token = int(one.index[impossible][0])
+            one.what = f"{source.describe(one.token)} is emitted although its target probability is 0"
+
+    def to_dict(self, which: str) -> dict[str, Any]:
+        """The verdict, JSON-ready; ``which`` of `FAIL_ENDS` fail the run."""
+        faults = sorted(self.faults, key=lambda fault: -fault.log2_probability)
+        dtypes = sorted({dtype for _, dtype in self.used}, key=lambda dtype: -DIGITS[dtype])
+        return {
+            "verdict": "fault" if faults else "no-fault" if self.used else "not-tested",
+            "reason": "; ".join(fault.reason for fault in faults) or self._reason(),
+            "fails": any(fault.fails(which) for fault in faults),
+            "dtypes": dtypes,
+            "methods": sorted({method for method, _ in self.used}),
+            "takes_seeds": self.seeds,
+            "not_served": self.not_served,
+            "inputs": [s.name for s in self.sources if s.name not in self.not_reached],
+            "not_reached": self.not_reached,
+            "draws": self.draws,
+            "faults": [fault.to_dict() | {"fails": fault.fails(which)} for fault in faults],
+        }
+
+    def _reason(self) -> str | None:
+        """Why the ends were not tested, or not all; and the remedy."""
+        if not self.sources:
+            return f"every input has more than {NARROW} outcomes"
+        if not self.draws:
+            return "there was no time for it"
+        serve = "resispec_verify.testing.served_from(rng) around the call serves them"
+        if not self.used:
+            why = "the sampler takes only a seed from rng" if self.seeds else "the sampler draws no uniforms from rng"
+            missed = f" (not served: {', '.join(self.not_served)})" if self.not_served else ""
+            return f"{why}{missed}; {serve}"
+        if self.not_served:
+            return f"not those of {', '.join(self.not_served)}, which are not served"
+        return f"not those that it draws from a seed; {serve}" if self.seeds else None
+
+
+@dataclass
+class _Call:
+    """A call with uniforms at their ends, and what was wrong with it."""
+
+    end: str
+    rows: int
+    log: DrawLog
+    index: np.ndarray = None  # type: ignore[assignment]
+    what: str | None = None
+    token: int | None = None
+    impossible: int = 0
+    arguments: list[Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.index = np.zeros(0, dtype=np.int64)
+
+
+def _told(arguments: tuple[Any, ...]) -> list[Any] | None:
+    arrays = [np.array(argument) for argument in arguments]
+    if sum(array.size for array in arrays) > _SMALL or any(array.dtype == object for array in arrays):
+        return None
+    return [array.tolist() for array in arrays]
+
+
+def _highest(dtype: str) -> str:
+    return f"1 - 2^-{DIGITS[dtype]}"
