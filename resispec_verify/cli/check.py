@@ -27,7 +27,7 @@ FIRST_POSITIONS = 4
 # Options on which draws depend, besides the seed; and those that only say where pairs come from.
 AGAIN = (
     "rule", "ragged", "input", "target", "draft", "logits", "positions", "temperature", "draws", "no_search",
-    "no_boundary", "style", "candidates", "proposal", "alpha",
+    "no_boundary", "fail_ends", "style", "candidates", "proposal", "alpha",
 )  # fmt: skip
 OF_INPUTS = ("ragged", "input", "logits", "positions", "temperature", "draws", "no_search")
 
@@ -118,7 +118,9 @@ class EffortOptions(Options):
     no_search: Flag = False
     """Do not search for the worst pair for this sampler."""
     no_boundary: Flag = False
-    """Do not try uniforms of 0 and 1 - 2**-53."""
+    """Do not try uniforms at their ends, 0 and the largest below 1."""
+    fail_ends: Literal["all", "float32", "none"] = "all"
+    """Faults at an end that fail a run: all; float32, those seen once in 2**25 draws or oftener; none."""
     seed: Count = 0
     """Of all draws."""
 
@@ -146,7 +148,7 @@ def check(
         style=call.style, candidates=call.candidates, proposal=call.proposal, ragged=call.ragged,
         alpha=effort.alpha, power=effort.power, draws=DRAWS if effort.draws is None else effort.draws,
         seconds=effort.seconds, call_seconds=effort.call_seconds, search=not effort.no_search,
-        boundary=not effort.no_boundary, seed=effort.seed,
+        boundary=not effort.no_boundary, fail_ends=effort.fail_ends, seed=effort.seed,
     )  # fmt: skip
     result = check_apart.run_apart(
         check_apart.SamplerJob(sampler, settings, call.rule, pairs.inputs(call.style))

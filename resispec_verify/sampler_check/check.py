@@ -25,7 +25,7 @@ from resispec_verify.errors import InputError
 from resispec_verify.evidence.statistical import detectable
 from resispec_verify.sampler_check.battery import Chain, Input, battery, chains, named
 from resispec_verify.sampler_check.calls import Caller, SamplerError
-from resispec_verify.sampler_check.ends import at_the_ends, on
+from resispec_verify.sampler_check.ends import EndFault, EndsTest, on
 from resispec_verify.sampler_check.probes import DEPENDENT, Finding, Probe, seed_of
 from resispec_verify.sampler_check.search import search_pairs
 from resispec_verify.sampler_check.settings import CheckResult, CheckSettings
@@ -101,6 +101,7 @@ class _Run:
             probe.alpha = self.alpha
         self.not_reached: list[str] = []
         self.extra = 0  # draws outside of the probes
+        self.ends: EndsTest | None = None
 
     def _sources(self) -> list[Any]:
         chosen = self.settings
@@ -160,13 +161,17 @@ class _Run:
         chosen, started = self.settings, time.monotonic()
         self.caller.until = started + chosen.seconds
         found: tuple[Probe, Finding] | None = None
+        end: EndFault | None = None
         try:
             found = self._boundary() or self._rounds(self.small) or self._rounds(self.probes)
             if found is None and self.searching:
                 found = self._search()
             if found is not None:
                 found = found[0], self._explained(*found)
-            verdict, reasons = ("rejected", [found[1].reason]) if found else ("not-rejected", [])
+            elif self.ends is not None:
+                end = self.ends.failing(chosen.fail_ends)
+            why = found[1] if found else end
+            verdict, reasons = ("rejected", [why.reason]) if why else ("not-rejected", [])
             self.not_reached += [probe.name for probe in self.probes if not probe.fit.draws]
             if found is None and not any(probe.fit.draws for probe in self.probes):
                 raise SamplerError(f"no input was reached in {chosen.seconds:g} s; give more seconds")
@@ -176,10 +181,11 @@ class _Run:
         return CheckResult(
             verdict, reasons + self.caller.notes, self._draws(), chosen.alpha, self.alpha, self.tests,
             chosen.power, chosen.seed,
-            detectable_tv=self._detectable() if verdict == "not-rejected" else None,
-            witness=None if found is None else self._witness(*found),
+            detectable_tv=self._detectable() if verdict == "not-rejected" or end else None,
+            witness=self._witness(*found) if found else end.witness(chosen.seed) if end else None,
             inputs=[self._row(probe) for probe in self.small + self.probes if probe.fit.draws],
-            not_reached=self.not_reached if verdict == "not-rejected" else [],
+            not_reached=self.not_reached if verdict == "not-rejected" or end else [],
+            ends=None if self.ends is None else self.ends.to_dict(chosen.fail_ends),
             stopped=late if verdict == "not-rejected" else verdict,
             seconds=time.monotonic() - started,
         )  # fmt: skip
@@ -198,26 +204,20 @@ class _Run:
         return None
 
     def _boundary(self) -> tuple[Probe, Finding] | None:
-        """Uniforms at their ends: whatever comes out must be possible."""
+        """Uniforms at their ends; a step of each input before: what shows without is not blamed on them."""
         if not self.settings.boundary:
             return None
-        for source, ordinary in zip(self.sources, self.probes, strict=False):
-            if len(source.law) > NARROW:
-                continue
-            if self.caller.late:
-                self.not_reached.append(f"uniforms at their ends on {source.name}")
-                continue
-            # What shows without an odd uniform is not to be blamed on one.
-            with on(ordinary.name):
-                ordinary.step(self.caller)
-            if (finding := ordinary.finding()) is not None:
-                return ordinary, finding
-            probe = Probe(source, 0, 1.0, self.settings.seed)
-            finding, drawn = at_the_ends(self.caller, probe)
-            self.extra += drawn
-            if finding is not None:
-                return probe, finding
-        return None
+        for probe in self.probes[: len(self.sources)]:
+            if len(probe.source.law) <= NARROW and not self.caller.late:
+                with on(probe.name):
+                    probe.step(self.caller)
+                if (finding := probe.finding()) is not None:
+                    return probe, finding
+        self.ends = EndsTest(self.caller, self.sources, self.settings.seed, self.settings.seconds)
+        found = self.ends.run()
+        self.extra += self.ends.draws
+        self.not_reached += [f"uniforms at their ends on {name}" for name in self.ends.not_reached]
+        return found
 
     def _search(self) -> tuple[Probe, Finding] | None:
         """The worst pairs for this sampler, each tested on fresh draws."""
@@ -287,8 +287,7 @@ class _Run:
             "rows": probe.rows,
             "draws": draws,
             "seed": self.settings.seed,
-            # Draws with uniforms that are not uniform have no frequencies to speak of.
-            "tv_seen": None if finding.kind == "boundary" else float(0.5 * np.abs(seen - law).sum()),
+            "tv_seen": float(0.5 * np.abs(seen - law).sum()),
             "differences": [
                 {"what": probe.source.describe(int(x)), "target": float(law[x]), "seen": float(seen[x])}
                 for x in order

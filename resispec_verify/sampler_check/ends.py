@@ -1,17 +1,16 @@
-"""Uniforms at their ends: whatever comes out must be possible, and a fault there is weighed by how seldom it is.
+"""Uniforms at their ends: whatever comes out must be possible, and a fault is weighed by how seldom it is.
 
-A uniform is 0, or the largest number below 1, once in ``2**53`` draws (float64) or ``2**24`` (float32). A generator
-that gives them often (`EndsGenerator`) shows what a sampler does there. It is looked at what comes out, not how often:
-a token of probability 0, or an exception. Each end, and each type of uniform, is tried by itself, and then
-numbers ever farther from the end, so that it is known how likely the fault is.
+A uniform is 0, or the largest number below 1, once in ``2**53`` draws (float64) or ``2**24`` (float32). A
+generator that gives them often (`EndsGenerator`) shows what a sampler does there. It is looked at what comes
+out, not how often: a token of probability 0, or an exception. Each end, and each type of uniform, is tried by
+itself, and then numbers ever farther from the end, so that it is known how likely the fault is.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,24 +20,23 @@ from resispec_verify.sampler_check.calls import Caller, SamplerError
 from resispec_verify.sampler_check.generators import DIGITS, DrawLog, EndsGenerator
 from resispec_verify.sampler_check.probes import Finding, Probe, seed_of
 
-__all__ = ["FAIL_ENDS", "EndFault", "EndsTest", "on"]
+__all__ = ["EndFault", "EndsTest", "on"]
 
-#: Which faults at an end fail a run.
-FAIL_ENDS = ("all", "float32", "none")
 # Entries of the laws on which the ends are tried.
 NARROW = 64
 ENDS = ("lowest", "highest", "both")
 # Rows of the calls at each end. Few rows: a sampler that draws a row at a time then meets several of them.
 ROWS = (8, 32, 32, 4, 32, 32, 1, 32, 32, 4, 32, 32)
-# How far from the end, in powers of two, a fault is looked for: where a float64 rounds to 1 in float32; the last
-# float32 below 1; where it rounds to 1 in 16 bits; and where no end is near.
+# How far from the end, in powers of two, a fault is looked for: where a float64 rounds to 1 in float32; the
+# last float32 below 1; where it rounds to 1 in 16 bits; and where no end is near.
 DISTANCES = {"float64": (26, 24, 13, 6), "float32": (13, 6), "float16": (6,), "bfloat16": (6,)}
 FAR = 6
 # A float64 above 1 - 2**-25 rounds to 1 in float32: the least probability that counts as float32's.
 _FLOAT32 = -25
 # A share of the time of a run.
 _SHARE = 1 / 8
-_SMALL = 256  # entries of an argument that is told
+_SMALL = 256  # entries of the arguments that are told
+_SMALL_LAW = 32
 
 
 @contextlib.contextmanager
@@ -59,11 +57,9 @@ class EndFault:
     end : {"lowest", "highest", "both"}
         "both": it takes one uniform at each.
     dtype : str
-        Of the uniforms.
-    uniform : float
-        The end itself.
-    distance : int
-        The fault is there up to ``2**-distance`` from the end.
+        Of the uniforms; several, where it takes one of each.
+    distance : int or None
+        The fault is there up to ``2**-distance`` from the end; None: at the end alone.
     log2_probability : int
         Of a uniform being there.
     input : str
@@ -76,13 +72,14 @@ class EndFault:
     numbers : list of (method, dtype, values)
         What the sampler drew in that call, from the first on.
     arguments : list or None
-        What it was called with before the generator, where that is small.
+        What it was called with besides the generator, where that is small.
+    laws : dict
+        ``target`` and ``draft``, where the input has them and they are small.
     """
 
     end: str
     dtype: str
-    uniform: float
-    distance: int
+    distance: int | None
     log2_probability: int
     input: str
     rows: int
@@ -92,6 +89,7 @@ class EndFault:
     what: str
     numbers: list[tuple[str, str, list[float]]]
     arguments: list[Any] | None
+    laws: dict[str, list[float]]
 
     @property
     def often(self) -> str:
@@ -109,11 +107,12 @@ class EndFault:
         if self.rounds:
             return (
                 f"{self.what}, only when a uniform rounds to 1.0 in float32 ({self.often}): draw it by "
-                "rng.random(dtype=numpy.float32), which is below 1, or serve it by resispec_verify.testing.served_from"
+                "rng.random(dtype=numpy.float32), which is below 1, or serve it by "
+                "resispec_verify.testing.served_from"
             )
         if self.end == "both":
             where = f"some uniforms are exactly 0 and others {_highest(self.dtype)} (each {self.often})"
-        elif self.distance < DIGITS[self.dtype]:
+        elif self.distance is not None:
             near = f"2^-{self.distance}" if self.end == "lowest" else f"1 - 2^-{self.distance}"
             where = f"a uniform is as near to its end as {near} ({self.often})"
         else:
@@ -122,12 +121,25 @@ class EndFault:
         return f"{self.what}, only when {where}"
 
     def fails(self, which: str) -> bool:
-        """Whether it fails a run, by a choice of `FAIL_ENDS`."""
+        """Whether it fails a run; ``which`` is `CheckSettings.fail_ends`."""
         return which == "all" or (which == "float32" and self.log2_probability >= _FLOAT32)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        return asdict(self) | {"probability": 2.0**self.log2_probability, "reason": self.reason}
+        digits = DIGITS.get(self.dtype)
+        uniform = {"lowest": 0.0, "highest": 1.0 - 2.0**-digits if digits else None}.get(self.end)
+        found = asdict(self) | {"uniform": uniform, "probability": 2.0**self.log2_probability}
+        return found | {"often": self.often, "reason": self.reason}
+
+    def witness(self, seed: int) -> dict[str, Any]:
+        """As of other faults, for `CheckResult.witness`."""
+        share = self.impossible / self.draws
+        seen = [] if self.token is None else [{"what": self.what, "target": 0.0, "seen": share}]
+        return {
+            "kind": "boundary", "input": self.input, "rows": self.rows, "draws": self.draws, "seed": seed,
+            # Draws with uniforms that are not uniform have no frequencies to speak of.
+            "tv_seen": None, "differences": seen, "never_emitted": [], "numbers": self.numbers, **self.laws,
+        }  # fmt: skip
 
 
 class EndsTest:
@@ -153,11 +165,13 @@ class EndsTest:
         self.used: set[tuple[str, str]] = set()
         self.not_served: list[str] = []
         self.seeds = False
+        self.plain_fault = False
+        self._weighed: set[tuple[str, str, str | None]] = set()
 
     def run(self) -> tuple[Probe, Finding] | None:
         """Try the ends in rounds, a call of each input at each end; a token that needs no end is returned."""
         until = time.monotonic() + self.seconds
-        left, looked = list(self.sources), 0
+        left = list(self.sources)
         for number, rows in enumerate(ROWS):
             for source in list(left):
                 if (number and time.monotonic() >= until) or self.caller.late:
@@ -166,47 +180,39 @@ class EndsTest:
                 for end in ENDS:
                     one = self._call(source, end, rows, (number,))
                     used |= bool(one.log.used)
-                    if one.what is not None and self._is_new(one, source):
-                        found = self._weigh(source, end, one.log)
+                    if one.what is not None:
+                        found = self._weigh(source, end, one.log.dtypes)
                         if found is not None:
                             return found
-                looked += 1
                 if source.name in self.not_reached:
                     self.not_reached.remove(source.name)
                 if not used:  # nothing to put at an end, here
                     left.remove(source)
         return None
 
-    def _is_new(self, one: _Call, source: Any) -> bool:
-        """Whether something may be there that is not known from another input."""
-        known = {(fault.end, fault.dtype) for fault in self.faults}
-        if one.end == "both":
-            return not any(end != "both" or where == source.name for end, where in self._places())
-        return any((one.end, dtype) not in known for dtype in one.log.dtypes or ["float64"])
-
-    def _places(self) -> list[tuple[str, str]]:
-        return [(fault.end, fault.input) for fault in self.faults]
-
-    def _weigh(self, source: Any, end: str, log: DrawLog) -> tuple[Probe, Finding] | None:
-        """How far from which end the fault reaches, for each type of uniform."""
-        for dtype in log.dtypes:
-            if any((fault.end, fault.dtype) == (end, dtype) for fault in self.faults):
+    def _weigh(self, source: Any, end: str, dtypes: list[str]) -> tuple[Probe, Finding] | None:
+        """How far from which end the fault reaches, for each type of uniform, or for all of them at once."""
+        several = [None] if len(dtypes) > 1 else []
+        for dtype in [*dtypes, *several]:
+            key = (source.name, end, dtype)
+            known = any(fault.end == end and dtype in (fault.dtype, None) for fault in self.faults)
+            alone = end == "both" and self.faults  # one end is enough for it
+            if known or alone or key in self._weighed:
                 continue
-            seen = self._look(source, end, dtype, None)
-            if seen is None:
+            self._weighed.add(key)
+            if (seen := self._look(source, end, dtype, None)) is None:
                 continue
-            distance = DIGITS[dtype]
-            for farther in DISTANCES[dtype]:
-                other = self._look(source, end, dtype, farther)
-                if other is None:
+            distance = None
+            for farther in DISTANCES[dtype] if dtype else (FAR,):
+                if (other := self._look(source, end, dtype, farther)) is None:
                     break
                 distance = farther
                 if farther == FAR:
                     return self._ordinary(source, other)
-            self.faults.append(self._fault(source, end, dtype, distance, seen))
+            self.faults.append(self._fault(source, (end, dtype, distance), seen, dtypes))
         return None
 
-    def _look(self, source: Any, end: str, dtype: str, distance: int | None) -> list[_Call] | None:
+    def _look(self, source: Any, end: str, dtype: str | None, distance: int | None) -> list[_Call] | None:
         """Calls at an end, or near it, up to the first with a fault; None if there is none."""
         calls: list[_Call] = []
         for number, rows in enumerate((*ROWS, *ROWS)):
@@ -222,22 +228,33 @@ class EndsTest:
             raise SamplerError(f"{last.what} (on {source.name})")
         probe = Probe(source, 0, 1.0, self.seed)
         probe.fit.update(last.index)
+        self.plain_fault = True
         return probe, Finding("support", last.what or "", last.token)
 
-    def _fault(self, source: Any, end: str, dtype: str, distance: int, calls: list[_Call]) -> EndFault:
+    def _fault(
+        self, source: Any, where: tuple[str, str | None, int | None], calls: list[_Call], dtypes: list[str]
+    ) -> EndFault:
         """The fault, seen in a call of one row if there is one."""
+        end, dtype, distance = where
         shown = calls[-1]
         for number in range(64):
             one = self._call(source, end, 1, ("one", number), dtype)
             if one.what is not None:
                 shown = one
                 break
-        log2 = -25 if (end, dtype, distance) == ("highest", "float64", 26) else -distance
+        if dtype is None:  # it takes one of each type
+            log2 = -sum(DIGITS[each] for each in dtypes)
+        else:
+            log2 = (
+                -25 if (end, dtype, distance) == ("highest", "float64", 26) else -(distance or DIGITS[dtype])
+            )
+        pair, laws = getattr(source, "pair", None), {}
+        if pair is not None and len(pair.target) <= _SMALL_LAW:
+            laws = {"target": pair.target.tolist(), "draft": pair.draft.tolist()}
         return EndFault(
-            end, dtype, 0.0 if end == "lowest" else 1.0 - 2.0 ** -DIGITS[dtype], distance, log2,
-            source.name, shown.rows, sum(call.rows for call in calls),
-            sum(call.impossible for call in calls), shown.token, shown.what or "", shown.log.numbers,
-            shown.arguments,
+            end, dtype or " and ".join(dtypes), distance, log2, source.name, shown.rows,
+            sum(call.rows for call in calls), sum(call.impossible for call in calls), shown.token,
+            shown.what or "", shown.log.numbers, shown.arguments, laws,
         )  # fmt: skip
 
     def _call(
@@ -245,13 +262,16 @@ class EndsTest:
         distance: int | None = None,
     ) -> _Call:  # fmt: skip
         seed = seed_of(self.seed, "ends", source.name, end, dtype, rows, *what)
-        ours, theirs = np.random.default_rng(seed.spawn(1)[0]), EndsGenerator(seed, end, dtype=dtype, distance=distance)
+        ours, theirs = (
+            np.random.default_rng(seed.spawn(1)[0]),
+            EndsGenerator(seed, end, dtype=dtype, distance=distance),
+        )
         one = _Call(end, rows, theirs.log)
         caller = self.caller
         plain = caller.sampler
 
         def watched(*arguments: Any) -> Any:
-            one.arguments = _told(arguments[:-1])
+            one.arguments = _told(arguments)
             return plain(*arguments)
 
         def draw() -> None:
@@ -282,12 +302,18 @@ class EndsTest:
             one.token = int(one.index[impossible][0])
             one.what = f"{source.describe(one.token)} is emitted although its target probability is 0"
 
+    def failing(self, which: str) -> EndFault | None:
+        """The likeliest of the faults that fail a run; ``which`` is `CheckSettings.fail_ends`."""
+        found = [fault for fault in self.faults if fault.fails(which)]
+        return max(found, key=lambda fault: fault.log2_probability, default=None)
+
     def to_dict(self, which: str) -> dict[str, Any]:
-        """The verdict, JSON-ready; ``which`` of `FAIL_ENDS` fail the run."""
+        """The verdict, JSON-ready; ``which`` is `CheckSettings.fail_ends`."""
         faults = sorted(self.faults, key=lambda fault: -fault.log2_probability)
+        tested = self.used and not self.plain_fault
         dtypes = sorted({dtype for _, dtype in self.used}, key=lambda dtype: -DIGITS[dtype])
         return {
-            "verdict": "fault" if faults else "no-fault" if self.used else "not-tested",
+            "verdict": "fault" if faults else "no-fault" if tested else "not-tested",
             "reason": "; ".join(fault.reason for fault in faults) or self._reason(),
             "fails": any(fault.fails(which) for fault in faults),
             "dtypes": dtypes,
@@ -302,13 +328,15 @@ class EndsTest:
 
     def _reason(self) -> str | None:
         """Why the ends were not tested, or not all; and the remedy."""
+        if self.plain_fault:
+            return "a fault that needs no end came first"
         if not self.sources:
             return f"every input has more than {NARROW} outcomes"
         if not self.draws:
             return "there was no time for it"
         serve = "resispec_verify.testing.served_from(rng) around the call serves them"
         if not self.used:
-            why = "the sampler takes only a seed from rng" if self.seeds else "the sampler draws no uniforms from rng"
+            why = f"the sampler {'takes only a seed' if self.seeds else 'draws no uniforms'} from rng"
             missed = f" (not served: {', '.join(self.not_served)})" if self.not_served else ""
             return f"{why}{missed}; {serve}"
         if self.not_served:
@@ -334,11 +362,15 @@ class _Call:
 
 
 def _told(arguments: tuple[Any, ...]) -> list[Any] | None:
-    arrays = [np.array(argument) for argument in arguments]
-    if sum(array.size for array in arrays) > _SMALL or any(array.dtype == object for array in arrays):
-        return None
-    return [array.tolist() for array in arrays]
+    """Arrays as lists, if they are few numbers; generators are left out."""
+    told = [argument for argument in arguments if not isinstance(argument, np.random.Generator)]
+    with contextlib.suppress(Exception):  # models, tensors of a device
+        arrays = [np.array(argument) for argument in told]
+        numbers = all(array.dtype.kind in "biuf" for array in arrays)
+        if numbers and sum(array.size for array in arrays) <= _SMALL:
+            return [array.tolist() for array in arrays]
+    return None
 
 
 def _highest(dtype: str) -> str:
-    return f"1 - 2^-{DIGITS[dtype]}"
+    return f"1 - 2^-{DIGITS[dtype]}" if dtype in DIGITS else "the largest below 1"

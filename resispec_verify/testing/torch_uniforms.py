@@ -1,7 +1,7 @@
 """Torch's random functions on uniforms of a NumPy generator; see `uniforms`.
 
-They are caught where torch dispatches them, below ``torch.distributions`` and everything else that calls them:
-what torch itself tags as random is served, or named as not served.
+They are caught where torch dispatches them, below ``torch.distributions`` and all else that calls them: what
+torch itself tags as random is served, or named as not served.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class _Serving(TorchDispatchMode):
         return drawn_as(self.rng, f"torch.{name}", dtype, tuple(like.shape))
 
     def checked(self, func: Any, probabilities: torch.Tensor, *arguments: Any, **options: Any) -> Any:
-        """The result of the function itself, from a generator that is nobody's: it refuses what it refuses."""
+        """The result of the function itself, from nobody's generator: what it refuses, it refuses."""
         device = probabilities.device
         generator = self.scratch.setdefault(device, torch.Generator(device=device))
         return func(probabilities, *arguments, **{**options, "generator": generator})
@@ -124,17 +124,23 @@ def _put(result: torch.Tensor, values: np.ndarray) -> torch.Tensor:
     return result.copy_(torch.from_numpy(np.ascontiguousarray(values)))
 
 
-def _rand(mode: _Serving, func: Any, size: Any, *, out: Any = None, generator: Any = None, **options: Any) -> Any:
+def _rand(
+    mode: _Serving, func: Any, size: Any, *, out: Any = None, generator: Any = None, **options: Any
+) -> Any:
     result = torch.empty(size, **options) if out is None else out.resize_(size)
     return _uniform(mode, func, result) if result.dtype in _DTYPES else NotImplemented
 
 
-def _rand_like(mode: _Serving, func: Any, self: Any, *, out: Any = None, generator: Any = None, **options: Any) -> Any:  # fmt: skip
+def _rand_like(
+    mode: _Serving, func: Any, self: Any, *, out: Any = None, generator: Any = None, **options: Any
+) -> Any:
     result = torch.empty_like(self, **options) if out is None else out.resize_(self.shape)
     return _uniform(mode, func, result) if result.dtype in _DTYPES else NotImplemented
 
 
-def _uniform(mode: _Serving, func: Any, self: Any, low: float = 0.0, high: float = 1.0, *, generator: Any = None) -> Any:  # fmt: skip
+def _uniform(
+    mode: _Serving, func: Any, self: Any, low: Any = 0.0, high: Any = 1.0, *, generator: Any = None
+) -> Any:
     """Computed as torch does, in float64 or in float32."""
     name = func._schema.name.removeprefix("aten::")
     found = mode.uniforms(name, _DTYPES[self.dtype], self)
@@ -174,7 +180,9 @@ def _multinomial(
     return checked.copy_(torch.from_numpy(np.stack(found)).reshape(checked.shape))
 
 
-def _bernoulli(mode: _Serving, func: Any, self: Any, p: Any = None, *, generator: Any = None, out: Any = None) -> Any:  # fmt: skip
+def _bernoulli(
+    mode: _Serving, func: Any, self: Any, p: Any = None, *, generator: Any = None, out: Any = None
+) -> Any:
     """``bernoulli(self)``, whose probabilities are ``self``, and ``bernoulli(self, p)``."""
     p = self if p is None else p
     return _below(mode, func, torch.empty_like(self) if out is None else out.resize_(self.shape), p)
@@ -185,7 +193,8 @@ def _bernoulli_(mode: _Serving, func: Any, self: Any, p: Any = 0.5, *, generator
 
 
 def _below(mode: _Serving, func: Any, result: torch.Tensor, p: Any) -> torch.Tensor:
-    mode.checked(torch.ops.aten.bernoulli.default, torch.as_tensor(p, dtype=getattr(p, "dtype", torch.float64)))
+    given = p if isinstance(p, torch.Tensor) else torch.tensor(p, dtype=torch.float64)
+    mode.checked(torch.ops.aten.bernoulli.default, given)
     own = "float32" if isinstance(p, torch.Tensor) and p.dtype != torch.float64 else "float64"
     found = torch.from_numpy(mode.uniforms("bernoulli", own, result)).to(result.device)
     return result.copy_(found < p)

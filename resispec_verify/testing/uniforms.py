@@ -1,7 +1,7 @@
 """Serve the global generators of torch, NumPy and ``random`` from one generator.
 
-A sampler that draws by ``torch.rand`` gets a seed from `check` and nothing else, so that its uniforms cannot be
-put at their ends. Within `served_from` they come from the generator that `check` hands it.
+A sampler that draws by ``torch.rand`` gets a seed from `check` and nothing else, so that its uniforms cannot
+be put at their ends. Within `served_from` they come from the generator that `check` hands it.
 """
 
 from __future__ import annotations
@@ -66,31 +66,33 @@ def served_from(
     Notes
     -----
     Uniforms are multiples of ``2**-53``, ``2**-24`` (float32), ``2**-11`` (float16) or ``2**-8`` (bfloat16),
-    from 0 on, always below 1. Every function makes of them what its library makes of them on the CPU, torch as
-    release 2.13 does:
+    from 0 on, always below 1. Every function makes of them what its library makes of them on the CPU, torch
+    as release 2.13 does:
 
-    - ``rand``, ``rand_like``, ``uniform_``: the uniforms. ``bernoulli``: ``u < p``, u a float32, or a float64
-      if p is one or a Python number.
-    - ``exponential_``: ``-log1p(-u)`` of a float64 u, whatever the tensor's type. On the CPU that is 0 once in
-      ``2**53`` draws (in float16 it underflows once in ``2**25``); torch's CUDA kernels never give 0, and for
-      tensors on a device none is served.
-    - ``multinomial``, one sample or no replacement: the largest of ``p / exponential``, so that 0 / 0 is drawn
-      where an exponential is 0. Else: the first token whose cumulative probability is not below a float64
-      u, so that token 0 is drawn at u = 0, whatever its probability; on a device, not served.
-    - What is made of these is served with them: ``torch.distributions``, ``gumbel_softmax``; also where a
-      ``torch.Generator`` is passed, which is then not drawn from.
+    - ``rand``, ``rand_like``, ``uniform_``: the uniforms. ``bernoulli``: ``u < p``, with u a float64 if p is
+      one or a Python number, else a float32.
+    - ``exponential_``: ``-log1p(-u)`` of a float64 u, whatever the tensor's type. On the CPU that is 0 once
+      in ``2**53`` draws (in float16 it underflows once in ``2**25``). Torch's CUDA kernels never give 0, and
+      for tensors on a device none is served.
+    - ``multinomial``, one sample or no replacement: the largest of ``p / exponential``, so that a token of
+      p = 0 is drawn where its exponential is 0. Else: the first token whose cumulative probability is not
+      below a float64 u, so that token 0 is drawn at u = 0, whatever its probability; not served on a device.
+    - What is made of these is served with them, such as ``torch.distributions`` and ``gumbel_softmax``; also
+      where a ``torch.Generator`` is passed, which is then not drawn from.
     - NumPy's global functions: all, as `numpy.random.RandomState` over the words of ``rng``. ``random``: all
       functions of the module.
 
     Integers and permutations have no ends: torch draws them itself, from a seed of ``rng``.
 
-    Not served, and named in what is yielded: torch's other random functions (``randn``, ``poisson``, dropout, ...),
-    which draw from a seed of ``rng``; a library from the moment on at which it is seeded in the block; functions
-    of NumPy and ``random`` that were imported by their own name before the block; a torch that is first
-    imported in it. Never served, and not seen: generators of one's own (``random.Random(seed)``,
-    ``numpy.random.default_rng(seed)``), code compiled by ``torch.compile``, and torch in other threads than the
-    one that entered. NumPy and ``random`` are served in all threads, for they are one for all. Blocks may be
-    nested: the inner one serves. However a block is left, the functions are put back as they were.
+    Not served, and named in what is yielded: torch's other random functions (``randn``, ``poisson``,
+    dropout), which draw from a seed of ``rng``; a library from the moment on at which it is seeded in the block;
+    functions of NumPy and ``random`` that were imported by their own name before the block; a torch that is
+    first imported in it.
+
+    Never served, and not seen: generators of one's own (``random.Random(seed)``,
+    ``numpy.random.default_rng(seed)``), code compiled by ``torch.compile``, and torch in other threads than
+    the one that entered. NumPy and ``random`` are served in all threads, for they are one for all. Blocks may
+    be nested: the inner one serves. However a block is left, the functions are put back as they were.
     """
     chosen = _libraries(rng, dtype, ordinary, libraries)
     log = rng.log if isinstance(rng, EndsGenerator) else DrawLog()
@@ -155,19 +157,20 @@ def _replaced(owner: Any, replacements: dict[str, Any]) -> Iterator[None]:
 # NumPy
 
 
-def _numpy_state() -> tuple[bytes, int]:
-    _, key, position, *_ = np.random.get_state(legacy=True)
-    return key.tobytes(), int(position)
+def _numpy_state() -> str:
+    """What moves when NumPy's own global generator is drawn from."""
+    state: Any = np.random.get_state(legacy=True)  # noqa: NPY002
+    return f"{state[1].tobytes()} {state[2:]}"
 
 
 @contextmanager
 def _numpy_seeded(rng: np.random.Generator) -> Iterator[None]:
-    before = np.random.get_state()
-    np.random.seed(int(rng.integers(2**32)))
+    before = np.random.get_state()  # noqa: NPY002
+    np.random.seed(int(rng.integers(2**32)))  # noqa: NPY002
     try:
         yield
     finally:
-        np.random.set_state(before)
+        np.random.set_state(before)  # noqa: NPY002
 
 
 @contextmanager
@@ -250,7 +253,7 @@ def _random_seeded(rng: np.random.Generator) -> Iterator[None]:
 
 @contextmanager
 def _random_served(rng: np.random.Generator, dtype: str | None, log: DrawLog) -> Iterator[None]:
-    """All functions of the module are methods of one instance, and call its ``random`` and ``getrandbits``."""
+    """All functions of the module are methods of one instance, on its ``random`` and ``getrandbits``."""
     inst: Any = random._inst  # type: ignore[attr-defined]
     own_random, own_bits, own_gauss = inst.random, inst.getrandbits, inst.gauss_next
     serving = [True]
