@@ -85,9 +85,9 @@ def served_from(
     Integers and permutations have no ends: torch draws them itself, from a seed of ``rng``.
 
     Not served, and named in what is yielded: torch's other random functions (``randn``, ``poisson``,
-    dropout), which draw from a seed of ``rng``; a library from the moment on at which it is seeded in the block;
-    functions of NumPy and ``random`` that were imported by their own name before the block; a torch that is
-    first imported in it.
+    dropout), which draw from a seed of ``rng``; a library from the moment on at which it is seeded in the
+    block; functions of NumPy and ``random`` that were imported by their own name before the block; a torch
+    that is first imported in it.
 
     Never served, and not seen: generators of one's own (``random.Random(seed)``,
     ``numpy.random.default_rng(seed)``), code compiled by ``torch.compile``, and torch in other threads than

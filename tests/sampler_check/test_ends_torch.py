@@ -60,7 +60,8 @@ def test_what_is_served_is_what_torch_makes_of_its_own_uniforms(monkeypatch):
             found, missed = served(draw)
             monkeypatch.undo()
             assert missed == []
-            assert torch.equal(found, own)
+            # Up to the last bit of a logarithm.
+            assert torch.allclose(found.double(), own.double(), rtol=1e-15, atol=0.0)
             assert (found.dtype, found.shape) == (own.dtype, own.shape)
 
 
@@ -71,9 +72,13 @@ def test_torch_is_served_from_the_generator_and_put_back():
     assert np.array_equal(found[0].numpy(), rng.random(3, dtype=np.float32))
     assert np.array_equal(found[1].numpy(), rng.random(2, dtype=np.float32))
     assert missed == []
-    with pytest.raises(ZeroDivisionError), served_from(rng):
+
+    def fails():
         torch.rand(1), torch.randn(1), torch.randint(4, (3,))
-        1 / 0  # noqa: B018
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        served(fails)
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.manual_seed is seeding
 
