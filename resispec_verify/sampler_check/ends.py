@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ __all__ = ["EndFault", "EndsTest", "on"]
 NARROW = 64
 ENDS = ("lowest", "highest", "both")
 # Rows of the calls at each end. Few rows: a sampler that draws a row at a time then meets several of them.
-ROWS = (8, 32, 32, 4, 32, 32, 1, 32, 32, 4, 32, 32)
+ROWS = (8, 32, 4, 32, 32, 1, 32, 32)
 # How far from the end, in powers of two, a fault is looked for: where a float64 rounds to 1 in float32; the
 # last float32 below 1; where it rounds to 1 in 16 bits; and where no end is near.
 DISTANCES = {"float64": (26, 24, 13, 6), "float32": (13, 6), "float16": (6,), "bfloat16": (6,)}
@@ -111,7 +111,7 @@ class EndFault:
                 "resispec_verify.testing.served_from"
             )
         if self.end == "both":
-            where = f"some uniforms are exactly 0 and others {_highest(self.dtype)} (each {self.often})"
+            where = f"some uniforms are exactly 0 and others {_highest(self.dtype)} ({self.often})"
         elif self.distance is not None:
             near = f"2^-{self.distance}" if self.end == "lowest" else f"1 - 2^-{self.distance}"
             where = f"a uniform is as near to its end as {near} ({self.often})"
@@ -171,83 +171,83 @@ class EndsTest:
     def run(self) -> tuple[Probe, Finding] | None:
         """Try the ends in rounds, a call of each input at each end; a token that needs no end is returned."""
         until = time.monotonic() + self.seconds
-        left = list(self.sources)
+        left, mixed = list(self.sources), []
         for number, rows in enumerate(ROWS):
             for source in list(left):
                 if (number and time.monotonic() >= until) or self.caller.late:
-                    return None
-                used = False
-                for end in ENDS:
-                    one = self._call(source, end, rows, (number,))
-                    used |= bool(one.log.used)
-                    if one.what is not None:
-                        found = self._weigh(source, end, one.log.dtypes)
-                        if found is not None:
-                            return found
+                    return self._of_both(mixed)
+                calls = self._calls(source, [_Call(end, rows, number) for end in ENDS])
+                mixed += [(source, one) for one in calls if one.what is not None and one.end == "both"]
+                for one in calls:
+                    wrong = one.what is not None and one.end != "both"
+                    if wrong and (found := self._weigh(source, one)) is not None:
+                        return found
                 if source.name in self.not_reached:
                     self.not_reached.remove(source.name)
-                if not used:  # nothing to put at an end, here
+                if not any(one.log.used for one in calls):  # nothing to put at an end, here
                     left.remove(source)
+        return self._of_both(mixed)
+
+    def _of_both(self, mixed: list[tuple[Any, _Call]]) -> tuple[Probe, Finding] | None:
+        """What was wrong where both ends came: of one of them after all, or of both together."""
+        for source, both in [] if self.faults else mixed:
+            sides = [_Call(end, both.rows, 100 + i) for end in ENDS[:2] for i in range(len(ROWS))]
+            for one in [*self._calls(source, sides, stop=True), both]:
+                wrong = one.what is not None and not self.faults
+                if wrong and (found := self._weigh(source, one)) is not None:
+                    return found
         return None
 
-    def _weigh(self, source: Any, end: str, dtypes: list[str]) -> tuple[Probe, Finding] | None:
-        """How far from which end the fault reaches, for each type of uniform, or for all of them at once."""
-        several = [None] if len(dtypes) > 1 else []
-        for dtype in [*dtypes, *several]:
+    def _weigh(self, source: Any, first: _Call) -> tuple[Probe, Finding] | None:
+        """How far from which end a fault reaches, for each type of uniform, or for all of them at once."""
+        end, dtypes = first.end, first.log.dtypes
+        if not dtypes:
+            return self._ordinary(source, first)
+        for dtype in [*dtypes, None] if len(dtypes) > 1 else dtypes:
             key = (source.name, end, dtype)
+            # All types at once are tried where no one of them is enough.
             known = any(fault.end == end and dtype in (fault.dtype, None) for fault in self.faults)
-            alone = end == "both" and self.faults  # one end is enough for it
-            if known or alone or key in self._weighed:
+            if known or key in self._weighed:
                 continue
             self._weighed.add(key)
-            if (seen := self._look(source, end, dtype, None)) is None:
+            tried = [first, *(_Call(end, rows, len(ROWS) + i) for i, rows in enumerate(ROWS))]
+            seen = self._calls(source, [one.again(dtype) for one in tried], stop=True)
+            if seen[-1].what is None:
                 continue
             distance = None
             for farther in DISTANCES[dtype] if dtype else (FAR,):
-                if (other := self._look(source, end, dtype, farther)) is None:
+                # The same calls, with other numbers in place of the ends.
+                near = self._calls(source, [one.again(dtype, farther) for one in seen], stop=True)
+                if near[-1].what is None:
                     break
                 distance = farther
                 if farther == FAR:
-                    return self._ordinary(source, other)
+                    return self._ordinary(source, near[-1])
             self.faults.append(self._fault(source, (end, dtype, distance), seen, dtypes))
         return None
 
-    def _look(self, source: Any, end: str, dtype: str | None, distance: int | None) -> list[_Call] | None:
-        """Calls at an end, or near it, up to the first with a fault; None if there is none."""
-        calls: list[_Call] = []
-        for number, rows in enumerate((*ROWS, *ROWS)):
-            calls.append(self._call(source, end, rows, ("look", number), dtype, distance))
-            if calls[-1].what is not None:
-                return calls
-        return None
-
-    def _ordinary(self, source: Any, calls: list[_Call]) -> tuple[Probe, Finding]:
+    def _ordinary(self, source: Any, one: _Call) -> tuple[Probe, Finding]:
         """What needs no end is an ordinary fault, and certain: these uniforms are possible."""
-        last = calls[-1]
-        if last.token is None:
-            raise SamplerError(f"{last.what} (on {source.name})")
+        if one.token is None:
+            raise SamplerError(f"{one.what} (on {source.name})")
         probe = Probe(source, 0, 1.0, self.seed)
-        probe.fit.update(last.index)
+        probe.fit.update(one.index)
         self.plain_fault = True
-        return probe, Finding("support", last.what or "", last.token)
+        return probe, Finding("support", one.what or "", one.token)
 
     def _fault(
         self, source: Any, where: tuple[str, str | None, int | None], calls: list[_Call], dtypes: list[str]
     ) -> EndFault:
         """The fault, seen in a call of one row if there is one."""
         end, dtype, distance = where
-        shown = calls[-1]
-        for number in range(64):
-            one = self._call(source, end, 1, ("one", number), dtype)
-            if one.what is not None:
-                shown = one
-                break
+        single = self._calls(source, [_Call(end, 1, -1 - i, dtype) for i in range(64)], stop=True)[-1]
+        shown = calls[-1] if single.what is None else single
         if dtype is None:  # it takes one of each type
             log2 = -sum(DIGITS[each] for each in dtypes)
+        elif (end, dtype, distance) == ("highest", "float64", 26):
+            log2 = _FLOAT32
         else:
-            log2 = (
-                -25 if (end, dtype, distance) == ("highest", "float64", 26) else -(distance or DIGITS[dtype])
-            )
+            log2 = -(distance or DIGITS[dtype]) * (2 if end == "both" else 1)
         pair, laws = getattr(source, "pair", None), {}
         if pair is not None and len(pair.target) <= _SMALL_LAW:
             laws = {"target": pair.target.tolist(), "draft": pair.draft.tolist()}
@@ -257,37 +257,41 @@ class EndsTest:
             shown.what or "", shown.log.numbers, shown.arguments, laws,
         )  # fmt: skip
 
-    def _call(
-        self, source: Any, end: str, rows: int, what: tuple[Any, ...], dtype: str | None = None,
-        distance: int | None = None,
-    ) -> _Call:  # fmt: skip
-        seed = seed_of(self.seed, "ends", source.name, end, dtype, rows, *what)
-        ours, theirs = (
-            np.random.default_rng(seed.spawn(1)[0]),
-            EndsGenerator(seed, end, dtype=dtype, distance=distance),
-        )
-        one = _Call(end, rows, theirs.log)
-        caller = self.caller
+    def _calls(self, source: Any, calls: list[_Call], *, stop: bool = False) -> list[_Call]:
+        """Make calls, all of them or up to the first that has a fault; those that were made."""
+        caller, made = self.caller, []
         plain = caller.sampler
 
         def watched(*arguments: Any) -> Any:
-            one.arguments = _told(arguments)
+            made[-1].arguments = _told(arguments)
             return plain(*arguments)
 
-        def draw() -> None:
-            try:
-                one.index = source.draw(caller, ours, rows, theirs).index
-            except SamplerError as error:  # not of a call that hangs: that ends the run
-                one.what = str(error)
+        def job() -> None:
+            for one in calls:
+                made.append(one)
+                self._call(source, one)
+                if stop and one.what is not None:
+                    return
 
         caller.sampler = watched
         try:
             with on(f"{source.name}, uniforms at their ends"):
-                caller.run(draw)
+                caller.run(job)
         finally:
             caller.sampler = plain
+        return made
+
+    def _call(self, source: Any, one: _Call) -> None:
+        # The same for all types and distances, so that nothing changes but the ends.
+        seed = seed_of(self.seed, "ends", source.name, one.end, one.rows, one.number)
+        ours = np.random.default_rng(seed.spawn(1)[0])
+        theirs = EndsGenerator(seed, one.end, dtype=one.dtype, distance=one.distance)
+        one.log = theirs.log
+        try:
+            one.index = source.draw(self.caller, ours, one.rows, theirs).index
+        except SamplerError as error:  # not that a call hangs: that ends the run
+            one.what = str(error)
         self._judge(source, one, theirs)
-        return one
 
     def _judge(self, source: Any, one: _Call, theirs: EndsGenerator) -> None:
         if theirs.took_words:
@@ -350,15 +354,19 @@ class _Call:
 
     end: str
     rows: int
-    log: DrawLog
-    index: np.ndarray = None  # type: ignore[assignment]
+    number: int
+    dtype: str | None = None
+    distance: int | None = None
+    log: DrawLog = field(default_factory=DrawLog)
+    index: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     what: str | None = None
     token: int | None = None
     impossible: int = 0
     arguments: list[Any] | None = None
 
-    def __post_init__(self) -> None:
-        self.index = np.zeros(0, dtype=np.int64)
+    def again(self, dtype: str | None, distance: int | None = None) -> _Call:
+        """The same call, at a distance from the ends, or for one type of uniform."""
+        return _Call(self.end, self.rows, self.number, dtype, distance)
 
 
 def _told(arguments: tuple[Any, ...]) -> list[Any] | None:

@@ -197,6 +197,27 @@ def test_what_needs_one_uniform_of_each_type_is_found():
     assert (fault["dtype"], fault["log2_probability"]) == ("float64 and float32", -77)
 
 
+def test_what_needs_a_uniform_at_each_end_is_found():
+    def both(target, draft, rng):
+        tokens = good(target, draft, rng)
+        first, second = rng.random(len(tokens)), rng.random(len(tokens))
+        return np.where((first == 0.0) & (second == 1.0 - 2.0**-53), 0, tokens)
+
+    _, ends = ends_of(both)
+    (fault,) = ends["faults"]
+    assert (fault["end"], fault["dtype"], fault["log2_probability"]) == ("both", "float64", -106)
+
+
+def test_a_sampler_that_raises_without_a_uniform_is_an_error():
+    def raises_at_8_rows(target, draft, rng):
+        if len(target) == 8:
+            raise ValueError("eight")
+        return good(target, draft, np.random.default_rng(rng.integers(2**63)))
+
+    result, _ = ends_of(raises_at_8_rows, batches=())
+    assert (result.verdict, "eight" in result.reason) == ("error", True)
+
+
 def test_an_ordinary_fault_is_not_blamed_on_an_end():
     def seldom(target, draft, rng):
         return np.where(rng.random(len(target)) < 0.02, 0, good(target, draft, rng))
