@@ -11,16 +11,22 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
+from array_api_compat import is_cupy_array, is_torch_array
 
+from resispec_verify.backends import to_numpy
 from resispec_verify.rules.foreign import muted, reason_of
 
-__all__ = ["Caller", "SamplerError", "tokens_of"]
+__all__ = ["Caller", "SamplerError", "SamplerHangs", "tokens_of"]
 
 T = TypeVar("T")
 
 
 class SamplerError(Exception):
     """The sampler did not do what a sampler does; the message says what."""
+
+
+class SamplerHangs(SamplerError):
+    """A call did not return; it goes on beside the run, so that no other is made."""
 
 
 class Caller:
@@ -100,18 +106,18 @@ class Caller:
             while not done.wait(min(0.2, self.limit / 4)):
                 started = self._started
                 if started is not None and time.monotonic() - started > self.limit:
-                    raise SamplerError(f"did not return within {self.limit:g} s")
+                    raise SamplerHangs(f"did not return within {self.limit:g} s")
         good, value = outcome[0]
         if not good:
             raise value
         return value
 
-    def some(self, draw: Callable[[], T], calls: int) -> list[T]:
-        """The results of so many draws, or of fewer where the time of the run is over; at least one."""
+    def some(self, draw: Callable[[], T], calls: int, until: float = math.inf) -> list[T]:
+        """The results of so many draws, at least one, or of fewer where the run, or ``until``, is over."""
 
         def job() -> list[T]:
             found = [draw()]
-            while len(found) < calls and not self.late:
+            while len(found) < calls and time.monotonic() < min(self.until, until):
                 found.append(draw())
             return found
 
@@ -119,14 +125,18 @@ class Caller:
 
 
 def _fetched(result: Any) -> Any:
-    """Tensors of torch on the CPU: what runs on a device ends here, within the time of the call."""
+    """Arrays of a device on the CPU: what runs there ends here, within the time of the call."""
     if isinstance(result, tuple):
         return tuple(map(_fetched, result))
-    return result.detach().cpu() if hasattr(result, "detach") else result
+    if isinstance(result, list) and result and hasattr(result[0], "dtype"):
+        return [_fetched(one) for one in result]
+    if is_cupy_array(result) or is_torch_array(result):
+        return to_numpy(result)
+    return result
 
 
 def tokens_of(
-    result: Any, rows: int, vocab: int, *, columns: int | None = None, what: str = "tokens"
+    result: Any, rows: int, vocab: int, *, columns: int | None = None, what: str = "tokens", low: int = -1
 ) -> np.ndarray:
     """The result of a call as int64 ``(rows,)``, or ``(rows, columns)``.
 
@@ -134,7 +144,9 @@ def tokens_of(
     ----------
     result : array-like of integers
     vocab : int
-        Entries must be in ``[0, vocab)``; with ``columns`` also -1.
+        Entries must be in ``[0, vocab)``.
+    low : int
+        With ``columns``, the least entry.
 
     Raises
     ------
@@ -157,7 +169,7 @@ def tokens_of(
         raise SamplerError(f"returned NaN for {what}")
     if found.dtype.kind not in "iu":
         raise SamplerError(f"returned {what} of type {found.dtype}, not integers")
-    low = 0 if columns is None else -1
+    low = 0 if columns is None else low
     bad = (found < low) | (found >= vocab)
     if bad.any():
         value = int(found[bad][0])

@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
-from resispec_verify.sampler_check.calls import Caller, SamplerError
+from resispec_verify.sampler_check.calls import Caller, SamplerError, SamplerHangs
 from resispec_verify.sampler_check.generators import DIGITS, DrawLog, EndsGenerator
+from resispec_verify.sampler_check.outcome import interval_of
 from resispec_verify.sampler_check.probes import Finding, Probe, seed_of
 
-__all__ = ["EndFault", "EndsTest", "on"]
+__all__ = ["EndFault", "EndsTest"]
 
-# Entries of the laws on which the ends are tried.
-NARROW = 64
 ENDS = ("lowest", "highest", "both")
 # Rows of the calls at each end. Few rows: a sampler that draws a row at a time then meets several of them.
 ROWS = (8, 32, 4, 32, 32, 1, 32, 32)
@@ -33,19 +32,8 @@ DISTANCES = {"float64": (26, 24, 13, 6), "float32": (13, 6), "float16": (6,), "b
 FAR = 6
 # A float64 above 1 - 2**-25 rounds to 1 in float32: the least probability that counts as float32's.
 _FLOAT32 = -25
-# A share of the time of a run.
-_SHARE = 1 / 8
 _SMALL = 256  # entries of the arguments that are told
 _SMALL_LAW = 32
-
-
-@contextlib.contextmanager
-def on(what: str) -> Iterator[None]:
-    """Say on which input a sampler failed."""
-    try:
-        yield
-    except SamplerError as error:
-        raise SamplerError(f"{error} (on {what})") from None
 
 
 @dataclass
@@ -138,7 +126,8 @@ class EndFault:
         return {
             "kind": "boundary", "input": self.input, "rows": self.rows, "draws": self.draws, "seed": seed,
             # Draws with uniforms that are not uniform have no frequencies to speak of.
-            "tv_seen": None, "differences": seen, "never_emitted": [], "numbers": self.numbers, **self.laws,
+            "tv_seen": None, **interval_of(None, 0.0), "dependence": None, "differences": seen,
+            "never_emitted": [], "numbers": self.numbers, **self.laws,
         }  # fmt: skip
 
 
@@ -148,19 +137,30 @@ class EndsTest:
     Parameters
     ----------
     caller : Caller
-    sources : sequence of sources
-        With a ``law`` and ``draw(caller, rng, rows, theirs)``.
+    probes : sequence of Probe
+        Of the inputs; one that was not measured yet, or on which the sampler failed, is left out. Sources have
+        a ``law`` and ``draw(caller, rng, rows, theirs)``.
     seed : int
     seconds : float
-        Of the run, of which this takes a share at most.
+        What it may take.
+
+    Attributes
+    ----------
+    faults : list of EndFault
+    errors : list of (str, str)
+        What the sampler raised although no uniform was at an end, and on which input.
+    cut : list of str
+        Inputs on which there was no time for all.
+    draws : int
     """
 
-    def __init__(self, caller: Caller, sources: Sequence[Any], seed: int, seconds: float) -> None:
-        self.caller, self.seed = caller, seed
-        self.sources = [source for source in sources if len(source.law) <= NARROW]
-        self.seconds = seconds * _SHARE
+    def __init__(self, caller: Caller, probes: Sequence[Probe], seed: int, seconds: float) -> None:
+        self.caller, self.seed, self.seconds = caller, seed, seconds
+        self.inputs = [probe.source.name for probe in probes if probe.error is None]
+        self.probes = [probe for probe in probes if probe.error is None and probe.pace.known]
         self.faults: list[EndFault] = []
-        self.not_reached = [source.name for source in self.sources]
+        self.errors: list[tuple[str, str]] = []
+        self.not_reached, self.cut = list(self.inputs), list(self.inputs)
         self.draws = 0
         self.used: set[tuple[str, str]] = set()
         self.not_served: list[str] = []
@@ -171,11 +171,13 @@ class EndsTest:
     def run(self) -> tuple[Probe, Finding] | None:
         """Try the ends in rounds, a call of each input at each end; a token that needs no end is returned."""
         until = time.monotonic() + self.seconds
-        left, mixed = list(self.sources), []
+        left, mixed = list(self.probes), []
         for number, rows in enumerate(ROWS):
-            for source in list(left):
-                if (number and time.monotonic() >= until) or self.caller.late:
-                    return self._of_both(mixed)
+            for probe in list(left):
+                source, ahead = probe.source, len(ENDS) * probe.pace.seconds(rows)
+                if time.monotonic() + ahead > until or self.caller.late:
+                    left.remove(probe)
+                    continue
                 calls = self._calls(source, [_Call(end, rows, number) for end in ENDS])
                 mixed += [(source, one) for one in calls if one.what is not None and one.end == "both"]
                 for one in calls:
@@ -184,8 +186,11 @@ class EndsTest:
                         return found
                 if source.name in self.not_reached:
                     self.not_reached.remove(source.name)
-                if not any(one.log.used for one in calls):  # nothing to put at an end, here
-                    left.remove(source)
+                failed = any(name == source.name for _, name in self.errors)
+                drawn = any(one.log.used for one in calls)
+                if number + 1 == len(ROWS) or failed or not drawn:  # nothing to put at an end, or no more
+                    self.cut.remove(source.name)
+                    left.remove(probe)
         return self._of_both(mixed)
 
     def _of_both(self, mixed: list[tuple[Any, _Call]]) -> tuple[Probe, Finding] | None:
@@ -226,10 +231,12 @@ class EndsTest:
             self.faults.append(self._fault(source, (end, dtype, distance), seen, dtypes))
         return None
 
-    def _ordinary(self, source: Any, one: _Call) -> tuple[Probe, Finding]:
+    def _ordinary(self, source: Any, one: _Call) -> tuple[Probe, Finding] | None:
         """What needs no end is an ordinary fault, and certain: these uniforms are possible."""
         if one.token is None:
-            raise SamplerError(f"{one.what} (on {source.name})")
+            if (one.what, source.name) not in self.errors:
+                self.errors.append((one.what or "", source.name))
+            return None
         probe = Probe(source, 0, 1.0, self.seed)
         probe.fit.update(one.index)
         self.plain_fault = True
@@ -275,8 +282,9 @@ class EndsTest:
 
         caller.sampler = watched
         try:
-            with on(f"{source.name}, uniforms at their ends"):
-                caller.run(job)
+            caller.run(job)
+        except SamplerHangs as error:
+            raise SamplerHangs(f"{error} (on {source.name}, uniforms at their ends)") from None
         finally:
             caller.sampler = plain
         return made
@@ -324,7 +332,7 @@ class EndsTest:
             "methods": sorted({method for method, _ in self.used}),
             "takes_seeds": self.seeds,
             "not_served": self.not_served,
-            "inputs": [s.name for s in self.sources if s.name not in self.not_reached],
+            "inputs": [name for name in self.inputs if name not in self.not_reached],
             "not_reached": self.not_reached,
             "draws": self.draws,
             "faults": [fault.to_dict() | {"fails": fault.fails(which)} for fault in faults],
@@ -334,8 +342,8 @@ class EndsTest:
         """Why the ends were not tested, or not all; and the remedy."""
         if self.plain_fault:
             return "a fault that needs no end came first"
-        if not self.sources:
-            return f"every input has more than {NARROW} outcomes"
+        if not self.inputs:
+            return "every input has a wide vocabulary, or the sampler fails on it"
         if not self.draws:
             return "there was no time for it"
         serve = "resispec_verify.testing.served_from(rng) around the call serves them"

@@ -222,7 +222,7 @@ def test_an_ordinary_fault_is_not_blamed_on_an_end():
     def seldom(target, draft, rng):
         return np.where(rng.random(len(target)) < 0.02, 0, good(target, draft, rng))
 
-    # One draw before the ends: most seeds do not show it there.
+    # One draw a stream: it is seen at the ends first.
     kinds = set()
     for seed in range(8):
         result, ends = ends_of(seldom, seed=seed, draws=1)
@@ -259,6 +259,20 @@ def test_blocks_have_their_ends_with_what_they_were_called_with():
     assert (fault["dtype"], fault["rows"], len(fault["arguments"])) == ("float32", 1, 3)
     assert fault["arguments"][2][0][0] != 0  # the path begins with a token that must not come out
     assert result.witness["kind"] == "boundary"
+
+
+@pytest.mark.parametrize(("dtype", "often"), [("float64", 53), ("float32", 24)])
+def test_uniforms_that_come_as_an_argument_have_their_ends(dtype, often):
+    def not_above_0(target, draft, candidates, uniforms):
+        target, draft, at = target.astype(float), draft.astype(float), np.arange(len(target))
+        x, u = candidates[:, 0], uniforms.astype(float)
+        rest = np.clip(target - draft, 0.0, None)
+        rest = np.where(rest.sum(axis=-1, keepdims=True) > 0, rest, target)
+        return np.where(u[:, 0] * draft[at, x] <= target[at, x], x, inverse(rest, u[:, -1]))
+
+    _, ends = ends_of(not_above_0, style="uniforms", candidates=1, dtype=dtype)
+    assert [fault["log2_probability"] for fault in ends["faults"]] == [-often]
+    assert ends["faults"][0]["end"] == "lowest"
 
 
 # The context, without torch

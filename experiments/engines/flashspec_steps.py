@@ -1,0 +1,28 @@
+"""flashspec: its two rejection steps on the CPU, through the shipped adapter."""
+
+from survey import Configuration, Engine
+
+
+def standard(targets, drafts, path, rng):
+    """Ratio test against the draft's law."""
+    from resispec_verify.adapters.flashspec import block_sampler
+
+    return block_sampler(targets, drafts, path, rng)
+
+
+def onehot(targets, drafts, path, rng):
+    """The draft as a point mass on its token."""
+    from resispec_verify.adapters.flashspec import onehot_sampler
+
+    return onehot_sampler(targets, drafts, path, rng)
+
+
+ENGINE = Engine(
+    "flashspec",
+    (
+        Configuration("standard", "rejection_step", standard, settings={"seconds": 60}),
+        Configuration("onehot", "rejection_step_onehot", onehot, settings={"seconds": 60, "ragged": True}),
+    ),
+    package="flashspec",
+    needs=("flashspec==0.3.1", "torch==2.13.0"),
+)

@@ -1,0 +1,103 @@
+"""One row of the survey, in the interpreter that has the engine: started by `run.py`, prints JSON.
+
+The last line of standard output is ``{"result": {...}}`` or ``{"cannot": "why"}``; what the engine prints
+goes to standard error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import survey
+
+from resispec_verify.sampler_check.battery import battery_names, chains, named
+from resispec_verify.sampler_check.check import CheckSettings, check_sampler
+from resispec_verify.sampler_check.draft import check_declared_draft
+
+
+class CannotRun(Exception):
+    """Why an engine cannot be run by this interpreter, in one line."""
+
+
+def identity(engine: survey.Engine) -> dict[str, Any]:
+    """What is checked: the installed version, held against ``needs``, or the commit of the clone."""
+    for need in engine.needs:
+        name, _, wanted = need.partition("==")
+        try:
+            there = version(name).partition("+")[0]
+        except PackageNotFoundError:
+            raise CannotRun(f"needs {need}, which is not installed in {_interpreter()}") from None
+        if there != wanted:
+            raise CannotRun(f"needs {need}; {there} is installed in {_interpreter()}")
+    if engine.package is not None:
+        try:
+            return {"version": version(engine.package), "commit": None}
+        except PackageNotFoundError:
+            raise CannotRun(f"needs the package {engine.package}") from None
+    if "RESISPEC_ENGINE_SOURCE" not in os.environ:
+        raise CannotRun(f"needs --source NAME=PATH, a clone of https://github.com/{engine.repository}")
+    return {"version": None, "commit": _commit(survey.source())}
+
+
+def _interpreter() -> str:
+    return f"this Python {sys.version_info.major}.{sys.version_info.minor}; see --python"
+
+
+def _commit(path: Path) -> str:
+    def git(*words: str) -> str:
+        ran = subprocess.run(["git", "-C", str(path), *words], capture_output=True, text=True)
+        if ran.returncode:
+            raise CannotRun(f"--source must be a clone: git says {ran.stderr.strip().splitlines()[0]!r}")
+        return ran.stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no")
+    return git("rev-parse", "HEAD") + (", changed" if changed else "")
+
+
+def checked(one: survey.Configuration, seconds: float | None) -> dict[str, Any]:
+    """The result of its check, as `CheckResult.result`."""
+    settings = dict(one.settings)
+    if one.style == survey.STYLE_OF_DRAFTS:
+        return check_declared_draft(one.sampler, **settings).result()
+    if seconds is not None:
+        settings["seconds"] = seconds
+    block = one.style == "block"
+    # The whole battery brings the search with it, named inputs do not.
+    settings.setdefault("search", one.inputs is None)
+    inputs = None if one.inputs is None else [_input(given, block) for given in one.inputs]
+    return check_sampler(one.sampler, CheckSettings(style=one.style, **settings), inputs=inputs).result()
+
+
+def _input(given: Any, block: bool) -> Any:
+    if not isinstance(given, str):
+        return given
+    if block:
+        return {chain.name: chain for chain in chains()}[given]
+    assert given in battery_names()
+    return named(given)
+
+
+def main(wrapper: str, row: str, seconds: str) -> dict[str, Any]:
+    """Do it."""
+    engine = survey.load(Path(wrapper))
+    one = {found.name: found for found in engine.configurations}[row]
+    try:
+        what = identity(engine)
+    except CannotRun as error:
+        return {"cannot": str(error)}
+    return {"result": {**what, "check": checked(one, float(seconds) if seconds else None)}}
+
+
+if __name__ == "__main__":
+    with contextlib.redirect_stdout(sys.stderr):
+        found = main(*sys.argv[1:])
+    print(json.dumps(found))
+    sys.stdout.flush()
+    os._exit(0)  # engines leave threads behind
