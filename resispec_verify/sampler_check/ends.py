@@ -138,8 +138,8 @@ class EndsTest:
     ----------
     caller : Caller
     probes : sequence of Probe
-        Of the inputs; one that was not measured yet, or on which the sampler failed, is left out. Sources have
-        a ``law`` and ``draw(caller, rng, rows, theirs)``.
+        Of the inputs; one that was not measured yet, or on which the sampler failed, is left out. A source
+        has a ``law`` and ``draw(caller, rng, rows, theirs)``.
     seed : int
     seconds : float
         What it may take.
