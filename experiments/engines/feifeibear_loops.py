@@ -1,7 +1,7 @@
 """feifeibear/LLMSpeculativeSampling: both loops, with toy models of transformers' kind."""
 
 from survey import Configuration, Engine
-from toys import INPUTS, SETTINGS, Causal, text_rows
+from toys import TEXT_SETTINGS, TEXTS, Causal, texts
 
 NOTE = "tokens start at 1, because its `sample` raises on token 0"
 
@@ -15,11 +15,12 @@ def _loop(name, **options):
         out = getattr(sampling, name)(given, Causal(draft), Causal(target), length, gamma=3, **options)
         return out[0, len(prompt) :].tolist()
 
-    return text_rows(loop, reserved=1)
+    return texts(loop)
 
 
 def _row(name, what, sampler):
-    return Configuration(name, what, sampler, "tokens", SETTINGS, INPUTS, NOTE)
+    settings = {**TEXT_SETTINGS, "offset": 1}
+    return Configuration(name, what, sampler, "text", settings, TEXTS, NOTE)
 
 
 ENGINE = Engine(

@@ -2,14 +2,14 @@
 
 from gpt_fast_loop import loop
 from survey import Configuration, Engine
-from toys import INPUTS, SETTINGS, text_rows
+from toys import TEXT_SETTINGS, TEXTS, texts
 
 ENGINE = Engine(
     "gpt-fast",
     (
         Configuration(
-            "drafted", "generate with a draft model, speculate_k 3", text_rows(loop), "tokens",
-            SETTINGS, INPUTS, "toy models; its tokenizer is not imported",
+            "drafted", "generate with a draft model, speculate_k 3", texts(loop), "text",
+            TEXT_SETTINGS, TEXTS, "toy models; its tokenizer is not imported",
         ),
     ),
     repository="meta-pytorch/gpt-fast",

@@ -7,7 +7,7 @@ import sys
 from types import SimpleNamespace
 
 from survey import Configuration, Engine
-from toys import INPUTS, SETTINGS, text_rows
+from toys import TEXT_SETTINGS, TEXTS, texts
 
 
 class Model:
@@ -50,8 +50,8 @@ ENGINE = Engine(
     "gpt-fast",
     (
         Configuration(
-            "newest", "generate with a draft model, speculate_k 3", text_rows(_newest), "tokens",
-            SETTINGS, INPUTS, "toy models; its tokenizer is not imported",
+            "newest", "generate with a draft model, speculate_k 3", texts(_newest), "text",
+            TEXT_SETTINGS, TEXTS, "toy models; its tokenizer is not imported",
         ),
     ),
     repository="meta-pytorch/gpt-fast",

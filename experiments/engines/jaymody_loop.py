@@ -4,7 +4,7 @@ import sys
 from types import SimpleNamespace
 
 from survey import Configuration, Engine
-from toys import INPUTS, SETTINGS, text_rows
+from toys import TEXT_SETTINGS, TEXTS, texts
 
 
 def loop(target, draft, prompt, length):
@@ -26,10 +26,10 @@ ENGINE = Engine(
         Configuration(
             "loop",
             "speculative_sampling, K 3",
-            text_rows(loop),
-            "tokens",
-            SETTINGS,
-            INPUTS,
+            texts(loop),
+            "text",
+            TEXT_SETTINGS,
+            TEXTS,
             "its GPT-2 is replaced by toy models",
         ),
     ),

@@ -1,7 +1,7 @@
 """lucidrains/speculative-decoding: its loop over a batch, with toy models that have its decoder's cache."""
 
 from survey import Configuration, Engine
-from toys import INPUTS, SETTINGS, text_rows
+from toys import TEXT_SETTINGS, TEXTS, randomness
 
 
 def _net(laws):
@@ -13,57 +13,35 @@ def _net(laws):
     def net(x, seq_start_pos=None, cache=None, return_cache=True):
         held = x[:, None, :, None].float()
         keep = x.shape[-1] - (cache[0].shape[-2] if cache is not None else 0)
-        new = x[:, -keep:]
-        return logits[new], (held, None)
+        return logits[x[:, -keep:]], (held, None)
 
     return net
 
 
-def _loop(**options):
-    def loop(target, draft, prompt, length):
+def _sampler(at_once):
+    def sampler(target, draft, prompt, length, rng):
         import torch
         from speculative_decoding import speculative_decoding
 
-        until = len(prompt) + length
-        given = torch.tensor([prompt])
-        out, _ = speculative_decoding(_net(target), _net(draft), given, until, gamma=3, **options)
-        return out[0].tolist()
+        nets, until = (_net(target.table), _net(draft.table)), prompt.shape[1] + length
+        with randomness(rng):
+            parts = torch.from_numpy(prompt).split(len(prompt) if at_once else 1)
+            found = [speculative_decoding(*nets, part, until, gamma=3, filter_thres=0.0)[0] for part in parts]
+        return torch.cat([part[:, :length] for part in found])
 
-    return text_rows(loop)
-
-
-def batch(target, draft, rng):
-    """The texts of a call as one batch: the rows of it that have the laws of the first one; others alone."""
-    import numpy as np
-    import torch
-    from speculative_decoding import speculative_decoding
-    from toys import randomness, table
-
-    vocab, out = target.shape[1], np.empty(len(target), dtype=np.int64)
-    same = ((target == target[0]) & (draft == draft[0])).all(axis=1)
-    with randomness(rng):
-        for rows in (same, ~same):
-            if not rows.any():
-                continue
-            first = int(np.argmax(rows))
-            nets = [_net(table(laws[first], vocab, 0)) for laws in (target, draft)]
-            count = -(-int(rows.sum()) // 4)
-            prompts = torch.from_numpy(rng.integers(vocab, size=(count, 2)))
-            new, _ = speculative_decoding(*nets, prompts, 6, gamma=3, filter_thres=0.0)
-            out[rows] = new.numpy().ravel()[: rows.sum()]
-    return out
+    return sampler
 
 
 ENGINE = Engine(
     "lucidrains/speculative-decoding",
     (
         Configuration(
-            "one", "speculative_decoding, gamma 3, a text a call, filter_thres 0",
-            _loop(filter_thres=0.0), "tokens", SETTINGS, INPUTS,
+            "one", "speculative_decoding, gamma 3, filter_thres 0, a text a call", _sampler(at_once=False),
+            "text", TEXT_SETTINGS, TEXTS,
         ),
         Configuration(
-            "batch", "the same, a batch of texts a call", batch, "tokens",
-            {"draws": 100_000, "seconds": 300.0}, INPUTS,
+            "batch", "the same, a batch of texts a call", _sampler(at_once=True),
+            "text", {**TEXT_SETTINGS, "draws": 100_000, "batches": (1, 4, 64)}, TEXTS,
         ),
     ),
     repository="lucidrains/speculative-decoding",

@@ -1,14 +1,13 @@
 """romsto/Speculative-Decoding: its loop with a draft model, and the one with n-grams."""
 
 from survey import Configuration, Engine
-from toys import INPUTS, SETTINGS, Causal, text_rows
+from toys import TEXT_SETTINGS, TEXTS, Causal, texts
 
 
 def _given(length):
     from utils.logits_processor import MultinomialProcessor
 
-    # It divides by the number of drafted tokens at the end, which is 0 for texts of one or two.
-    return {"logits_processor": MultinomialProcessor(1.0), "max_gen_len": max(length, 3), "eos_tokens_id": -1}
+    return {"logits_processor": MultinomialProcessor(1.0), "max_gen_len": length, "eos_tokens_id": -1}
 
 
 def _drafted(**options):
@@ -18,7 +17,7 @@ def _drafted(**options):
         models = Causal(draft), Causal(target)
         return speculative_generate(prompt, *models, gamma=3, **_given(length), **options)[0]
 
-    return text_rows(loop)
+    return texts(loop)
 
 
 def ngrams(target, draft, prompt, length):
@@ -30,7 +29,7 @@ def ngrams(target, draft, prompt, length):
 
 
 def _row(name, what, sampler):
-    return Configuration(name, what, sampler, "tokens", SETTINGS, INPUTS)
+    return Configuration(name, what, sampler, "text", TEXT_SETTINGS, TEXTS)
 
 
 ENGINE = Engine(
@@ -38,7 +37,7 @@ ENGINE = Engine(
     (
         _row("drafted", "speculative_generate, gamma 3, no cache", _drafted()),
         _row("unadjusted", "the same, skip_sample_adjustment", _drafted(skip_sample_adjustment=True)),
-        _row("ngrams", "ngram_assisted_speculative_generate, bigrams, gamma 3", text_rows(ngrams)),
+        _row("ngrams", "ngram_assisted_speculative_generate, bigrams, gamma 3", texts(ngrams)),
     ),
     repository="romsto/Speculative-Decoding",
     commit="db7db67604359d0380c330c240c276ec1f85ba65",

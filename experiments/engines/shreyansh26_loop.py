@@ -1,7 +1,7 @@
 """shreyansh26/Speculative-Sampling: its loop, with toy models of transformers' kind."""
 
 from survey import Configuration, Engine
-from toys import INPUTS, SETTINGS, Causal, text_rows
+from toys import TEXT_SETTINGS, TEXTS, Causal, texts
 
 
 def loop(target, draft, prompt, length):
@@ -17,7 +17,7 @@ def loop(target, draft, prompt, length):
 
 ENGINE = Engine(
     "shreyansh26/Speculative-Sampling",
-    (Configuration("loop", "lookahead 3, temperature 1", text_rows(loop), "tokens", SETTINGS, INPUTS),),
+    (Configuration("loop", "lookahead 3, temperature 1", texts(loop), "text", TEXT_SETTINGS, TEXTS),),
     repository="shreyansh26/Speculative-Sampling",
     commit="81fb3b2720dfc0725ac688f485da9dfbc3c02e22",
     needs=("torch==2.13.0", "transformers==4.57.6"),

@@ -3,13 +3,11 @@
 import sys
 from functools import partial
 
-from sequoia_tree import NOTE, RESERVED, WIDTH, grown, imported, text_of
-from survey import Configuration, Engine, source
-from toys import INPUTS, SETTINGS, text_rows
+from sequoia_tree import BRANCHES, by_rule, fresh, grown, imported, row, text_of
+from survey import Engine, source
 
 
-def loop(target, draft, prompt, length, rounds=WIDTH):
-    """A `MyTree` of its own for each text, as in its test bed."""
+def _tree(target, draft, prompt):
     if (folder := str(source() / "Sequoia")) not in sys.path:
         sys.path.insert(0, folder)
     from utils import sampling_a_and_i, sampling_without_replacement
@@ -18,23 +16,22 @@ def loop(target, draft, prompt, length, rounds=WIDTH):
         partial(sampling_a_and_i, temperature=1.0),
         partial(sampling_without_replacement, num_samples=1, temperature=1.0),
     ]
-    return text_of(grown(imported("MyTree"), target, draft, prompt, sampling), length, rounds)
+    return grown(imported("MyTree"), BRANCHES, target, draft, prompt, sampling)
 
 
-def first(target, draft, prompt, length):
-    """A tree a token."""
-    return [loop(target, draft, prompt, 1, rounds=1)[0] for _ in range(length)]
+def _round(*given):
+    return text_of(_tree(*given), given[-1], 1, rounds=1)
 
 
-def _row(name, what, sampler):
-    return Configuration(name, what, sampler, "tokens", SETTINGS, INPUTS, NOTE)
+def _rule(*given):
+    return by_rule(_tree(*given))
 
 
 ENGINE = Engine(
     "SpecHub",
     (
-        _row("one-round", "MyTree, a tree a token", text_rows(first, reserved=RESERVED)),
-        _row("rounds", "MyTree, rounds of a text", text_rows(loop, reserved=RESERVED)),
+        row("trees", "MyTree, 2 branches of 2, a new one each round", fresh(_round)),
+        row("rule", "accept_step alone, 2 branches of 2, a new tree each round", fresh(_rule)),
     ),
     repository="MasterGodzilla/Speculative_decoding_OT",
     commit="7d592b70e954bb1fb48516a5628f9c3439645464",
