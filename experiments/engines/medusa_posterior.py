@@ -1,41 +1,40 @@
-"""Medusa: `evaluate_posterior` on a chain, then the root of the next round by `generate_candidates`."""
+"""Medusa: `evaluate_posterior` on trees, then the root of the next round by `generate_candidates`."""
 
 from survey import Configuration, Engine
-from toys import randomness
+from toys import TREE_SETTINGS, TREES, paths_of, randomness
 
 
 def _sampler(**options):
-    def sampler(targets, drafts, path, rng):
+    def sampler(targets, drafts, tokens, parents, rng):
         import numpy as np
         import torch
         from medusa.model import utils
 
-        utils.TOPK = 1  # its heads' 10 best are more than the tokens there are; not used here
-        out = np.full((len(path), path.shape[1] + 1), -1)
+        utils.TOPK = 1  # of its heads, which are not used here, and whose 10 best are more than there are
+        paths = paths_of(parents)
+        out = np.full((len(tokens), paths.shape[1]), -1)
+        known = np.pad(tokens, ((0, 0), (1, 1)))  # the root, the nodes, and its 0 for the end of a path
         heads, root = torch.zeros(1, 1, 1, targets.shape[-1]), torch.tensor([0])
-        fast = {"fast": options.get("fast", False)}
         with randomness(rng):
-            logits = torch.from_numpy(targets).log().float()
-            candidates = torch.from_numpy(np.pad(path, ((0, 0), (1, 0))))
-            for row in range(len(path)):
-                given = logits[row : row + 1]
-                _, n = utils.evaluate_posterior(given, candidates[row : row + 1], 1.0, **{**options, **fast})
-                new, _ = utils.generate_candidates(
-                    heads, given[:, n : n + 1].clone(), root, root[None], 1.0, **{**options, **fast}
-                )
-                out[row, : int(n)] = path[row, : int(n)]
-                out[row, int(n)] = int(new)
+            for row in range(len(tokens)):
+                logits = torch.from_numpy(targets[row]).log().float()[paths]
+                candidates = torch.from_numpy(known[row][paths])
+                best, accepted = utils.evaluate_posterior(logits, candidates, 1.0, **options)
+                last = logits[None, best, accepted : accepted + 1].clone()
+                new, _ = utils.generate_candidates(heads, last, root, root[None], 1.0, **options)
+                out[row, : int(accepted)] = candidates[best, 1 : int(accepted) + 1]
+                out[row, int(accepted)] = new
         return out
 
     return sampler
 
 
 def _row(name, what, **options):
-    settings = {"draws": 64_000, "seconds": 200.0}
-    return Configuration(name, what, _sampler(**options), "block", settings, ("bonus", "random-3"), NOTE)
+    settings = {**TREE_SETTINGS, "proposal": "top"}
+    return Configuration(name, what, _sampler(**options), "tree", settings, TREES, NOTE)
 
 
-NOTE = "the path is handed in; the token after it is the root of the next round"
+NOTE = "the tree is handed in; the token after it is the root of the next round"
 ENGINE = Engine(
     "Medusa",
     (

@@ -18,6 +18,7 @@ import torch
 
 from resispec_verify.sampler_check.battery import named
 from resispec_verify.sampler_check.battery.texts import models
+from resispec_verify.sampler_check.battery.trees import tree
 
 #: Draws an input gets: a TV of .05 is found with 12,000 at alpha 1e-9.
 SETTINGS = {"draws": 16_000, "seconds": 300.0}
@@ -26,6 +27,9 @@ INPUTS = (named("base"), replace(named("zeros"), share=1.0))
 #: Texts are slow, some ten milliseconds each: one pair of models, which has everything that the others have.
 TEXTS = (replace(models("impossible"), length=5, share=1.0),)
 TEXT_SETTINGS = {"draws": 16_000, "seconds": 400.0, "batches": (1,)}
+#: One set of siblings and one tree.
+TREES = (replace(tree("siblings"), share=1.0), replace(tree("binary"), share=1.0))
+TREE_SETTINGS = {"draws": 16_000, "seconds": 400.0, "batches": (1,)}
 Loop = Callable[[np.ndarray, np.ndarray, list[int], int], Sequence[int]]
 
 
@@ -49,6 +53,21 @@ def texts(loop: Loop) -> Callable[..., np.ndarray]:
             return [list(map(int, loop(*tables, row.tolist(), length))) for row in prompt]
 
     return sampler
+
+
+def paths_of(parents: np.ndarray) -> np.ndarray:
+    """Paths from the root to the leaves of a tree, ``(leaves, 1 + D)``: 0 for the root, 1 and on for nodes.
+
+    -1 after the end of a path, as engines have it.
+    """
+    found = []
+    for leaf in sorted(set(range(len(parents))) - set(parents.tolist())):
+        path = [leaf]
+        while parents[path[-1]] >= 0:
+            path.append(int(parents[path[-1]]))
+        found.append([0, *(node + 1 for node in reversed(path))])
+    most = max(map(len, found))
+    return np.array([path + [-1] * (most - len(path)) for path in found])
 
 
 class Causal:
