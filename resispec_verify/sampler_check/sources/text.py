@@ -77,7 +77,7 @@ class TextSource:
         self.prompt, self.length = np.array(shifted.prompt, dtype=np.int64), shifted.length
         after = [targets] * (self.length - 1)
         self.sequences = Sequences(targets[self.prompt[-1]], after, self.name)
-        self.law = self.sequences.law
+        self.law, self.vocab = self.sequences.law, self.sequences.vocab
 
     def fit(self) -> FitTest:
         """Over all texts, each token by itself, and each two, however far apart.
@@ -99,7 +99,7 @@ class TextSource:
         result = self.handing.call(
             caller, prompt, theirs or rng, before=(self.target, self.draft), after=(self.length,)
         )
-        texts = tokens_of(self._cut(result), rows, self.sequences.vocab, columns=self.length, low=0)
+        texts = tokens_of(self._cut(result), rows, self.vocab, columns=self.length, low=0)
         return Drawn(self.sequences.number(texts))
 
     def _cut(self, result: Any) -> Any:

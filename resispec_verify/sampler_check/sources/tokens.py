@@ -44,6 +44,7 @@ class TokenSource:
         Of the numbers that are handed over.
     acceptance : array (n + 1,) or None
         The certified probability that each candidate is the one accepted, and that none is.
+    vocab : int
     uncertain : str or None
         Why there is no acceptance to compare with.
     """
@@ -56,6 +57,7 @@ class TokenSource:
         shifted = pair.shifted(offset) if offset else pair
         target, self.law = handing.laws(shifted.target)
         draft, self.draft = handing.laws(shifted.draft)
+        self.vocab = len(self.law)
         self.copies = Copies(handing, target=target, draft=draft)
         if candidates is not None and proposal != "iid":
             candidates = min(candidates, int(np.count_nonzero(self.draft)))
@@ -72,7 +74,7 @@ class TokenSource:
     @property
     def most_rows(self) -> int:
         """Rows of the largest call."""
-        return rows_within(len(self.law))
+        return rows_within(self.vocab)
 
     def draw(
         self, caller: Caller, rng: np.random.Generator, rows: int, theirs: np.random.Generator | None = None
@@ -87,7 +89,7 @@ class TokenSource:
             result = self.handing.call(caller, own, theirs or rng, before=laws)
         self.copies.check(caller, rows)
         known = None if self.acceptance is None else len(self.acceptance) - 1
-        return drawn_of(result, rows, len(self.law), known if self.candidates is None else self.candidates)
+        return drawn_of(result, rows, self.vocab, known if self.candidates is None else self.candidates)
 
     def describe(self, token: int) -> str:
         """A token, in words."""

@@ -133,8 +133,8 @@ class TreeSource:
 
 
 def _beams(drafts: np.ndarray, width: int, depth: int) -> tuple[tuple[int, ...], np.ndarray]:
-    """Parents and tokens of the most probable ``width`` nodes of each depth below those above; fewer where the
-    draft has no more.
+    """Parents and tokens of the most probable ``width`` nodes of each depth below those above; fewer where
+    the draft has no more.
 
     Parameters
     ----------
