@@ -132,7 +132,8 @@ def row(
     words += [f"--python {name}=PYTHON"] * bool(engine.needs) + [f"--source {name}=CLONE"] * bool(
         engine.repository
     )
-    words += [f"--seconds {seconds:g}"] * (seconds is not None)
+    if seconds is not None:
+        words.append(f"--seconds {seconds:g}")
     return {
         "wrapper": name,
         "row": one.name,
