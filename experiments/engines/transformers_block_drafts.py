@@ -1,4 +1,4 @@
-"""transformers: the declared drafts of generators that read the target's hidden states, which are fixed here."""
+"""transformers: declared drafts of generators that read the target's hidden states, which are fixed here."""
 
 import functools
 import types
@@ -52,7 +52,7 @@ def row(name, kind):
     """A configuration."""
     return Configuration(
         name, f"{kind}, sampling, top-k 5", lambda rng: drafts(kind)(rng), STYLE_OF_DRAFTS,
-        settings={"draws": 12_000},
+        settings={"draws": 16_000},
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""transformers: is a candidate drawn from the draft that its generator declares? Real classes, random weights.
+"""transformers: is a candidate drawn from the draft that its generator declares? Real classes.
 
 `PromptLookupCandidateGenerator` declares no draft (its candidates are matched) and has no row.
 """
@@ -49,7 +49,7 @@ def row(name, what, kind, layers=1, exit_layer=None):
     """A configuration."""
     return Configuration(
         name, f"{kind}, {what}, temperature 0.7, top-k 5", lambda rng: drafts(kind, layers, exit_layer)(rng),
-        STYLE_OF_DRAFTS, settings={"draws": 12_000},
+        STYLE_OF_DRAFTS, settings={"draws": 16_000},
     )  # fmt: skip
 
 
