@@ -21,10 +21,11 @@ class Model:
         self.logits = torch.from_numpy(laws).log().float()
 
     def __call__(self, x, input_pos):
+        """Logits after each token."""
         return self.logits[x]
 
     def setup_caches(self, max_batch_size, max_seq_length):
-        pass
+        """Nothing to set up."""
 
 
 def loop(target, draft, prompt, length, **options):

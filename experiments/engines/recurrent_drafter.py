@@ -33,7 +33,7 @@ def _sampler(width):
 
 
 def _row(name, what, width):
-    return Configuration(name, what, _sampler(width), "tokens", {**SETTINGS, "draws": 100_000}, INPUTS, NOTE)
+    return Configuration(name, what, _sampler(width), "tokens", SETTINGS, INPUTS, NOTE)
 
 
 NOTE = "the head's logits are toys; its top 50 of the vocabulary are all of it"

@@ -1,6 +1,7 @@
 """dilab-zju/self-speculative-decoding ("Draft & Verify"): `self_speculative_sample`."""
 
 from contextlib import contextmanager
+from functools import partial
 
 from survey import Configuration, Engine
 from toys import TEXT_SETTINGS, TEXTS, Causal, texts
@@ -21,25 +22,24 @@ class Model(Causal):
         self.logits = self._laws[0]
 
     def __call__(self, **given):
+        """As a dictionary."""
         return vars(super().__call__(**given))
 
 
-def _loop(do_sample_draft):
-    def loop(target, draft, prompt, length):
-        import torch
-        import transformers
+def text(target, draft, prompt, length, do_sample_draft):
+    """At temperature 1."""
+    import torch
+    import transformers
 
-        # Gone from transformers; at top_k 0 and top_p 1 it does nothing.
-        transformers.top_k_top_p_filtering = lambda logits, **_: logits
-        from decoding import self_speculative_sample
+    # Gone from transformers; at top_k 0 and top_p 1 it does nothing.
+    transformers.top_k_top_p_filtering = lambda logits, **_: logits
+    from decoding import self_speculative_sample
 
-        found = self_speculative_sample(
-            Model(target, draft), None, torch.tensor([prompt]), length, max_step_draft=3, top_k=0, top_p=1.0,
-            temperature=1.0, do_sample=True, do_sample_draft=do_sample_draft,
-        )  # fmt: skip
-        return found["generate_ids"][0].tolist()
-
-    return texts(loop)
+    found = self_speculative_sample(
+        Model(target, draft), None, torch.tensor([prompt]), length, max_step_draft=3, top_k=0, top_p=1.0,
+        temperature=1.0, do_sample=True, do_sample_draft=do_sample_draft,
+    )  # fmt: skip
+    return found["generate_ids"][0].tolist()
 
 
 def _row(name, what, sampler):
@@ -50,8 +50,16 @@ NOTE = "transformers' top_k_top_p_filtering, which newer ones do not have, is th
 ENGINE = Engine(
     "self-speculative-decoding",
     (
-        _row("sampled", "self_speculative_sample, do_sample, do_sample_draft", _loop(True)),
-        _row("default-draft", "self_speculative_sample, do_sample, the default draft", _loop(False)),
+        _row(
+            "sampled",
+            "self_speculative_sample, do_sample, do_sample_draft",
+            texts(partial(text, do_sample_draft=True)),
+        ),
+        _row(
+            "default-draft",
+            "self_speculative_sample, do_sample, the default draft",
+            texts(partial(text, do_sample_draft=False)),
+        ),
     ),
     repository="dilab-zju/self-speculative-decoding",
     commit="688db8b74a782af21777b7ad5aeb399d7eb26faf",

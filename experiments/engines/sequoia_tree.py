@@ -25,9 +25,7 @@ def grown(make, shape, target, draft, prompt, sampling):
         run = partial(_logits, torch.from_numpy(laws).log().half())
         cache = SimpleNamespace(gather_kv_incremental=lambda *_: None)
         inner = SimpleNamespace(max_length=WIDTH, kv_cache=cache)
-        engines.append(
-            SimpleNamespace(engine=inner, inference=run, graph_inference=run, dtype=torch.float16)
-        )
+        engines.append(SimpleNamespace(engine=inner, inference=run, graph_inference=run, dtype=torch.float16))
     successors, roots, branches, depth = shape
     mask = torch.ones(len(depth), len(depth))  # the toy engines look at the last token only
     grow_map = {
@@ -96,7 +94,8 @@ def fresh(round_of):
     return loop
 
 
-def _tree(shape, target, draft, prompt):
+def sequoia_tree(shape, target, draft, prompt):
+    """A `SpecTree`."""
     from utils import sampling_without_replacement
 
     widths = [max(n) for n in shape[2]]
@@ -105,16 +104,16 @@ def _tree(shape, target, draft, prompt):
 
 
 def _round(shape, *given):
-    return text_of(_tree(shape, *given), given[-1], 1, rounds=1)
+    return text_of(sequoia_tree(shape, *given), given[-1], 1, rounds=1)
 
 
 def _rule(*given):
-    return by_rule(_tree(BRANCHES, *given))
+    return by_rule(sequoia_tree(BRANCHES, *given))
 
 
 def one_chain(target, draft, prompt, length):
     """One `SpecTree` for all rounds of a text, as in its test bed."""
-    return text_of(_tree(CHAIN, target, draft, prompt), prompt, length)
+    return text_of(sequoia_tree(CHAIN, target, draft, prompt), prompt, length)
 
 
 NOTE = "float16 on the CPU; its CUDA graphs are the functions that they record, its engines toys"

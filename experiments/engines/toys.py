@@ -20,16 +20,18 @@ from resispec_verify.sampler_check.battery import named
 from resispec_verify.sampler_check.battery.texts import models
 from resispec_verify.sampler_check.battery.trees import tree
 
-#: Draws an input gets: a TV of .05 is found with 12,000 at alpha 1e-9.
-SETTINGS = {"draws": 16_000, "seconds": 300.0}
+# Draws an input gets: a TV of .05 is found with 13,000 or so at alpha 1e-9. These engines get a seed, so that
+# uniforms at their ends would not reach them.
+_SETTINGS = {"seconds": 400.0, "boundary": False, "batches": (1,)}
+SETTINGS = {**_SETTINGS, "draws": 100_000}
 #: Two full laws, and two with zeros on either side.
 INPUTS = (named("base"), replace(named("zeros"), share=1.0))
 #: Texts are slow, some ten milliseconds each: one pair of models, which has everything that the others have.
 TEXTS = (replace(models("impossible"), length=5, share=1.0),)
-TEXT_SETTINGS = {"draws": 16_000, "seconds": 400.0, "batches": (1,)}
+TEXT_SETTINGS = {**_SETTINGS, "draws": 14_000}
 #: One set of siblings and one tree.
 TREES = (replace(tree("siblings"), share=1.0), replace(tree("binary"), share=1.0))
-TREE_SETTINGS = {"draws": 16_000, "seconds": 400.0, "batches": (1,)}
+TREE_SETTINGS = {**_SETTINGS, "draws": 14_000}
 Loop = Callable[[np.ndarray, np.ndarray, list[int], int], Sequence[int]]
 
 
@@ -39,7 +41,7 @@ def randomness(rng: np.random.Generator) -> Iterator[None]:
     from resispec_verify.adapters.torch_state import seeded
 
     with seeded(rng):
-        np.random.seed(int(rng.integers(2**32)))
+        np.random.seed(int(rng.integers(2**32)))  # noqa: NPY002
         random.seed(int(rng.integers(2**63)))
         yield
 
@@ -79,6 +81,7 @@ class Causal:
         self.config = SimpleNamespace(vocab_size=len(laws), max_position_embeddings=1 << 20)
 
     def __call__(self, input_ids: torch.Tensor, past_key_values: Any = None, **_: Any) -> Any:
+        """Logits and the cache."""
         cached = input_ids[:, None, :, None]
         if past_key_values is not None:
             cached = torch.cat([past_key_values[0][0], cached], dim=2)

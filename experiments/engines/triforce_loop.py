@@ -7,7 +7,7 @@ from toys import TEXT_SETTINGS, TEXTS, texts
 
 
 class Graphs:
-    """Its three models: a small one drafts for the target with part of its cache, which drafts for the target."""
+    """Its three models: a small one drafts for the target with part of its cache, and that for the target."""
 
     def __init__(self, target, draft):
         import torch
@@ -27,13 +27,16 @@ class Graphs:
         self.graph_draft_prefill = self.update_graph_cache = lambda **_: None  # caches are not modelled
 
     def inference(self, input_ids):
+        """Logits of the target."""
         return self.target.log()[input_ids]
 
     def graph_draft_inference(self, input_ids, gamma_offset):
+        """The law of the small model after the last token."""
         # The last call of a round brings a row of fixed length, of which only its own cache has use.
         return self.small[input_ids[0, -1] % len(self.small)]
 
     def graph_verify(self, input_ids, position_ids):
+        """The laws of the model in the middle; tokens not yet drafted are 100."""
         return self.middle[input_ids[0] % len(self.middle)]
 
 
