@@ -1,6 +1,6 @@
 """The first EAGLE as Spec-Bench has it: `evaluate_posterior` on trees drawn without replacement."""
 
-from survey import Configuration, Engine
+from survey import Configuration, Engine, Judgement
 from toys import TREE_SETTINGS, TREES, paths_of, randomness
 
 
@@ -50,16 +50,32 @@ def _chances(laws, known, parents, siblings):
     return torch.tensor([*found, 1.0])
 
 
-def _row(name, what, temperature):
+def _row(name, what, temperature, judgement):
     settings = {**TREE_SETTINGS, "proposal": "without-replacement"}
-    return Configuration(name, what, _sampler(temperature), "tree", settings, TREES)
+    return Configuration(name, what, _sampler(temperature), "tree", settings, TREES, judgement=judgement)
 
 
 ENGINE = Engine(
     "EAGLE 1 in Spec-Bench",
     (
-        _row("temperature-1", "evaluate_posterior, temperature 1", 1.0),
-        _row("temperature-half", "evaluate_posterior, temperature 0.5", 0.5),
+        _row(
+            "temperature-1",
+            "evaluate_posterior, temperature 1",
+            1.0,
+            Judgement("as claimed", "Not rejected."),
+        ),
+        _row(
+            "temperature-half",
+            "evaluate_posterior, temperature 0.5",
+            0.5,
+            Judgement(
+                "fault",
+                "The token after a path that was accepted in full is drawn from the logits as "
+                "they are, without temperature, top-k and top-p. Later EAGLE has it right.",
+                "eagle_1_last_token",
+                "none found",
+            ),
+        ),
     ),
     repository="hemingkx/Spec-Bench",
     commit="fd2c1cd7d2201ef71db4c5f4e455008f017967bf",

@@ -1,6 +1,6 @@
 """EAGLE (1 to 3): `evaluate_posterior` on trees, and the draw after it, at temperature 1."""
 
-from survey import Configuration, Engine
+from survey import Configuration, Engine, Judgement
 from toys import TREE_SETTINGS, TREES, paths_of, randomness
 
 
@@ -27,9 +27,16 @@ def sampler(targets, drafts, tokens, parents, rng):
 
 
 def _row(name, what, proposal):
-    return Configuration(name, what, sampler, "tree", {**TREE_SETTINGS, "proposal": proposal}, TREES)
+    return Configuration(
+        name, what, sampler, "tree", {**TREE_SETTINGS, "proposal": proposal}, TREES, judgement=JUDGEMENT
+    )
 
 
+JUDGEMENT = Judgement(
+    "as claimed",
+    "Not rejected: candidates as point masses, one after the other. At a uniform of "
+    "exactly 0, once in 2^53, its r <= p accepts a token of probability 0.",
+)
 ENGINE = Engine(
     "EAGLE",
     (

@@ -3,7 +3,7 @@
 import sys
 from types import SimpleNamespace
 
-from survey import Configuration, Engine
+from survey import Configuration, Engine, Judgement
 from toys import TEXT_SETTINGS, TEXTS, texts
 
 
@@ -31,6 +31,11 @@ ENGINE = Engine(
             TEXT_SETTINGS,
             TEXTS,
             "its GPT-2 is replaced by toy models",
+            Judgement(
+                "as claimed",
+                "Not rejected; no impossible token at NumPy uniforms of 0 and 1 - 2^-53, which "
+                "were served apart from this row.",
+            ),
         ),
     ),
     repository="jaymody/speculative-sampling",

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from survey import Configuration, Engine
+from survey import Configuration, Engine, Judgement
 from toys import TEXT_SETTINGS, TEXTS, Causal, texts
 
 
@@ -36,7 +36,7 @@ ENGINE = Engine(
     (
         Configuration(
             "loop", "3 drafted tokens, temperature 1, top_p 1", texts(loop), "text",
-            TEXT_SETTINGS, TEXTS, NOTE,
+            TEXT_SETTINGS, TEXTS, NOTE, Judgement("as claimed", "Not rejected."),
         ),
     ),
     repository="facebookresearch/LayerSkip",

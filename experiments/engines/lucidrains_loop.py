@@ -1,6 +1,6 @@
 """lucidrains/speculative-decoding: its loop over a batch, with toy models that have its decoder's cache."""
 
-from survey import Configuration, Engine
+from survey import Configuration, Engine, Judgement
 from toys import TEXT_SETTINGS, TEXTS, randomness
 
 
@@ -32,16 +32,19 @@ def _sampler(at_once):
     return sampler
 
 
+LUCID = "Not rejected. Its test is r > p / q: see LLMSpeculativeSampling; by default it "
+"keeps a tenth of the tokens, so that many have probability 0."
 ENGINE = Engine(
     "lucidrains/speculative-decoding",
     (
         Configuration(
             "one", "speculative_decoding, gamma 3, filter_thres 0, a text a call", _sampler(at_once=False),
-            "text", TEXT_SETTINGS, TEXTS,
+            "text", TEXT_SETTINGS, TEXTS, judgement=Judgement("as claimed", LUCID),
         ),
         Configuration(
             "batch", "the same, a batch of texts a call", _sampler(at_once=True),
             "text", {**TEXT_SETTINGS, "draws": 100_000, "batches": (1, 4, 64)}, TEXTS,
+            judgement=Judgement("as claimed", LUCID),
         ),
     ),
     repository="lucidrains/speculative-decoding",

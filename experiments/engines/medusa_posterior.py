@@ -1,6 +1,6 @@
 """Medusa: `evaluate_posterior` on trees, then the root of the next round by `generate_candidates`."""
 
-from survey import Configuration, Engine
+from survey import Configuration, Engine, Judgement
 from toys import TREE_SETTINGS, TREES, paths_of, randomness
 
 
@@ -29,18 +29,50 @@ def _sampler(**options):
     return sampler
 
 
-def _row(name, what, **options):
+def _row(name, what, judgement, **options):
     settings = {**TREE_SETTINGS, "proposal": "top"}
-    return Configuration(name, what, _sampler(**options), "tree", settings, TREES, NOTE)
+    return Configuration(name, what, _sampler(**options), "tree", settings, TREES, NOTE, judgement)
 
 
 NOTE = "the tree is handed in; the token after it is the root of the next round"
 ENGINE = Engine(
     "Medusa",
     (
-        _row("typical-fast", "typical, fast, temperature 1", sampling="typical", fast=True),
-        _row("typical-slow", "typical, not fast, temperature 1", sampling="typical", fast=False),
-        _row("nucleus", "nucleus, top_p 1, temperature 1", sampling="nucleus", top_p=1.0),
+        _row(
+            "typical-fast",
+            "typical, fast, temperature 1",
+            Judgement(
+                "lossy by design",
+                "Accepts what is likely enough, and takes the best token for the next root; its "
+                "README says that it does not match the distribution.",
+            ),
+            sampling="typical",
+            fast=True,
+        ),
+        _row(
+            "typical-slow",
+            "typical, not fast, temperature 1",
+            Judgement(
+                "fault",
+                "Cannot be called: six arguments for a function of five.",
+                "medusa_slow_typical",
+                "none found",
+            ),
+            sampling="typical",
+            fast=False,
+        ),
+        _row(
+            "nucleus",
+            "nucleus, top_p 1, temperature 1",
+            Judgement(
+                "lossy by design",
+                "Each path compares with draws of its own, and on a mismatch the next root is "
+                "drawn once more from the whole law, so that candidates come too often; its "
+                "README does not promise the distribution.",
+            ),
+            sampling="nucleus",
+            top_p=1.0,
+        ),
     ),
     repository="FasterDecoding/Medusa",
     commit="e2a5d20c048a9b0a4092e6933c34313687422518",

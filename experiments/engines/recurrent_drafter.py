@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from survey import Configuration, Engine
+from survey import Configuration, Engine, Judgement
 from toys import INPUTS, SETTINGS, randomness
 
 
@@ -33,10 +33,17 @@ def _sampler(width):
 
 
 def _row(name, what, width):
-    return Configuration(name, what, _sampler(width), "tokens", SETTINGS, INPUTS, NOTE)
+    return Configuration(name, what, _sampler(width), "tokens", SETTINGS, INPUTS, NOTE, JUDGEMENT)
 
 
 NOTE = "the head's logits are toys; its top 50 of the vocabulary are all of it"
+JUDGEMENT = Judgement(
+    "fault",
+    "The best beams are verified as if they had been drawn from the draft. Its README "
+    "says that sampling may not match the distribution.",
+    "recurrent_drafter_beam",
+    "apple/ml-recurrent-drafter#6",
+)
 ENGINE = Engine(
     "recurrent drafter",
     (_row("one-beam", "one beam", 1), _row("three-beams", "three beams", 3)),

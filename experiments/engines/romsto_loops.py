@@ -1,6 +1,6 @@
 """romsto/Speculative-Decoding: its loop with a draft model, and the one with n-grams."""
 
-from survey import Configuration, Engine
+from survey import Configuration, Engine, Judgement
 from toys import TEXT_SETTINGS, TEXTS, Causal, texts
 
 
@@ -28,16 +28,42 @@ def ngrams(target, draft, prompt, length):
     return ngram_assisted_speculative_generate(prompt, storage, Causal(target), gamma=3, **_given(length))[0]
 
 
-def _row(name, what, sampler):
-    return Configuration(name, what, sampler, "text", TEXT_SETTINGS, TEXTS)
+def _row(name, what, sampler, judgement):
+    return Configuration(name, what, sampler, "text", TEXT_SETTINGS, TEXTS, judgement=judgement)
 
 
 ENGINE = Engine(
     "romsto/Speculative-Decoding",
     (
-        _row("drafted", "speculative_generate, gamma 3, no cache", _drafted()),
-        _row("unadjusted", "the same, skip_sample_adjustment", _drafted(skip_sample_adjustment=True)),
-        _row("ngrams", "ngram_assisted_speculative_generate, bigrams, gamma 3", texts(ngrams)),
+        _row(
+            "drafted",
+            "speculative_generate, gamma 3, no cache",
+            _drafted(),
+            Judgement(
+                "as claimed",
+                "Not rejected. Its test is r > p / q, so that a token of probability 0 is "
+                "accepted at a float32 uniform of 0, once in 2^24; seen with uniforms that were "
+                "served, which this row does not have.",
+            ),
+        ),
+        _row(
+            "unadjusted",
+            "the same, skip_sample_adjustment",
+            _drafted(skip_sample_adjustment=True),
+            Judgement("lossy by design", "The option leaves out the residual."),
+        ),
+        _row(
+            "ngrams",
+            "ngram_assisted_speculative_generate, bigrams, gamma 3",
+            texts(ngrams),
+            Judgement(
+                "fault",
+                "A token is drawn to compare with the drafted one; on a mismatch it is thrown "
+                "away and another one drawn, so that the drafted token comes too often.",
+                "romsto_ngrams",
+                "none found",
+            ),
+        ),
     ),
     repository="romsto/Speculative-Decoding",
     commit="db7db67604359d0380c330c240c276ec1f85ba65",

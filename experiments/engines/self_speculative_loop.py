@@ -3,7 +3,7 @@
 from contextlib import contextmanager
 from functools import partial
 
-from survey import Configuration, Engine
+from survey import Configuration, Engine, Judgement
 from toys import TEXT_SETTINGS, TEXTS, Causal, texts
 
 
@@ -42,8 +42,8 @@ def text(target, draft, prompt, length, do_sample_draft):
     return found["generate_ids"][0].tolist()
 
 
-def _row(name, what, sampler):
-    return Configuration(name, what, sampler, "text", TEXT_SETTINGS, TEXTS, NOTE)
+def _row(name, what, sampler, judgement):
+    return Configuration(name, what, sampler, "text", TEXT_SETTINGS, TEXTS, NOTE, judgement)
 
 
 NOTE = "transformers' top_k_top_p_filtering, which newer ones do not have, is the identity"
@@ -54,11 +54,19 @@ ENGINE = Engine(
             "sampled",
             "self_speculative_sample, do_sample, do_sample_draft",
             texts(partial(text, do_sample_draft=True)),
+            Judgement("as claimed", "Not rejected."),
         ),
         _row(
             "default-draft",
             "self_speculative_sample, do_sample, the default draft",
             texts(partial(text, do_sample_draft=False)),
+            Judgement(
+                "fault",
+                "Unless do_sample_draft is given, the draft takes its best token and declares its "
+                "whole law; with do_sample alone the result is not the target's.",
+                "self_speculative_draft",
+                "none found",
+            ),
         ),
     ),
     repository="dilab-zju/self-speculative-decoding",

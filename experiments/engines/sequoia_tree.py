@@ -4,7 +4,7 @@ import sys
 from functools import partial
 from types import ModuleType, SimpleNamespace
 
-from survey import Configuration, Engine
+from survey import Configuration, Engine, Judgement
 from toys import TEXT_SETTINGS, TEXTS, texts
 
 WIDTH = 64  # tokens of its buffers
@@ -116,21 +116,54 @@ def one_chain(target, draft, prompt, length):
     return text_of(sequoia_tree(CHAIN, target, draft, prompt), prompt, length)
 
 
+OVERWRITTEN = "The new token is written to the slot after the accepted ones before they are "
+"collected; where a node of the accepted path lies in that slot, its token is "
+"lost and the new one comes twice."
 NOTE = "float16 on the CPU; its CUDA graphs are the functions that they record, its engines toys"
 
 
-def row(name, what, loop):
+def row(name, what, loop, judgement):
     """A row of these trees."""
-    return Configuration(name, what, texts(loop), "text", {**TEXT_SETTINGS, "offset": RESERVED}, TEXTS, NOTE)
+    return Configuration(
+        name, what, texts(loop), "text", {**TEXT_SETTINGS, "offset": RESERVED}, TEXTS, NOTE, judgement
+    )
 
 
 ENGINE = Engine(
     "Sequoia",
     (
-        row("chains", "SpecTree, a chain of 2, a new one each round", fresh(partial(_round, CHAIN))),
-        row("one-chain", "SpecTree, a chain of 2, one for a text, as its test bed has it", one_chain),
-        row("trees", "SpecTree, 2 branches of 2, a new one each round", fresh(partial(_round, BRANCHES))),
-        row("rule", "accept_step alone, 2 branches of 2, a new tree each round", fresh(_rule)),
+        row(
+            "chains",
+            "SpecTree, a chain of 2, a new one each round",
+            fresh(partial(_round, CHAIN)),
+            Judgement(
+                "as claimed", "Not rejected where each round has new random numbers and the tree is a chain."
+            ),
+        ),
+        row(
+            "one-chain",
+            "SpecTree, a chain of 2, one for a text, as its test bed has it",
+            one_chain,
+            Judgement(
+                "fault",
+                "All random numbers are drawn when the tree is made: a node draws its child, and "
+                "is accepted, by the same ones in each round.",
+                "sequoia_coins_once",
+                "none found",
+            ),
+        ),
+        row(
+            "trees",
+            "SpecTree, 2 branches of 2, a new one each round",
+            fresh(partial(_round, BRANCHES)),
+            Judgement("fault", OVERWRITTEN, "sequoia_overwritten_token", "none found"),
+        ),
+        row(
+            "rule",
+            "accept_step alone, 2 branches of 2, a new tree each round",
+            fresh(_rule),
+            Judgement("as claimed", "Not rejected: the rule is right, what is done with its result is not."),
+        ),
     ),
     repository="Infini-AI-Lab/Sequoia",
     commit="0ff3ff71475ca148f2dfb7545e0de5caf5c67b39",

@@ -1,6 +1,6 @@
 """shreyansh26/Speculative-Sampling: its loop, with toy models of transformers' kind."""
 
-from survey import Configuration, Engine
+from survey import Configuration, Engine, Judgement
 from toys import TEXT_SETTINGS, TEXTS, Causal, texts
 
 
@@ -17,7 +17,17 @@ def loop(target, draft, prompt, length):
 
 ENGINE = Engine(
     "shreyansh26/Speculative-Sampling",
-    (Configuration("loop", "lookahead 3, temperature 1", texts(loop), "text", TEXT_SETTINGS, TEXTS),),
+    (
+        Configuration(
+            "loop",
+            "lookahead 3, temperature 1",
+            texts(loop),
+            "text",
+            TEXT_SETTINGS,
+            TEXTS,
+            judgement=Judgement("as claimed", "Not rejected."),
+        ),
+    ),
     repository="shreyansh26/Speculative-Sampling",
     commit="81fb3b2720dfc0725ac688f485da9dfbc3c02e22",
     needs=("torch==2.13.0", "transformers==4.57.6"),

@@ -3,8 +3,8 @@
 import sys
 from functools import partial
 
-from sequoia_tree import BRANCHES, by_rule, fresh, grown, imported, row, text_of
-from survey import Engine, source
+from sequoia_tree import BRANCHES, OVERWRITTEN, by_rule, fresh, grown, imported, row, text_of
+from survey import Engine, Judgement, source
 
 
 def _tree(target, draft, prompt):
@@ -30,8 +30,23 @@ def _rule(*given):
 ENGINE = Engine(
     "SpecHub",
     (
-        row("trees", "MyTree, 2 branches of 2, a new one each round", fresh(_round)),
-        row("rule", "accept_step alone, 2 branches of 2, a new tree each round", fresh(_rule)),
+        row(
+            "trees",
+            "MyTree, 2 branches of 2, a new one each round",
+            fresh(_round),
+            Judgement(
+                "fault",
+                OVERWRITTEN + " As in Sequoia, from which it comes.",
+                "sequoia_overwritten_token",
+                "none found",
+            ),
+        ),
+        row(
+            "rule",
+            "accept_step alone, 2 branches of 2, a new tree each round",
+            fresh(_rule),
+            Judgement("as claimed", "Not rejected: the rule is right, what is done with its result is not."),
+        ),
     ),
     repository="MasterGodzilla/Speculative_decoding_OT",
     commit="7d592b70e954bb1fb48516a5628f9c3439645464",

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from survey import Configuration, Engine
+from survey import Configuration, Engine, Judgement
 from toys import TEXT_SETTINGS, TEXTS, texts
 
 
@@ -60,7 +60,24 @@ def loop(target, draft, prompt, length):
 NOTE = "three toy models, the smallest a poor one; tokens are taken where it prints them"
 ENGINE = Engine(
     "TriForce",
-    (Configuration("loop", "gamma 2, temperature 1", texts(loop), "text", TEXT_SETTINGS, TEXTS, NOTE),),
+    (
+        Configuration(
+            "loop",
+            "gamma 2, temperature 1",
+            texts(loop),
+            "text",
+            TEXT_SETTINGS,
+            TEXTS,
+            NOTE,
+            Judgement(
+                "fault",
+                "Where the model in the middle turns a token down, the next one is drawn from its "
+                "whole law and not from the residual, and that law is declared for it.",
+                "triforce_middle",
+                "none found",
+            ),
+        ),
+    ),
     repository="Infini-AI-Lab/TriForce",
     commit="164c8c0131cf49951eefdea89a3fbcccb8ca326b",
     needs=("torch==2.13.0", "termcolor==3.3.0"),
