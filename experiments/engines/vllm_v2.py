@@ -1,0 +1,51 @@
+"""vLLM, second model runner: the Triton kernels of `v1/worker/gpu/spec_decode` under Triton's interpreter."""
+
+import functools
+
+from survey import Configuration, Engine, most_probable, softened
+
+
+@functools.cache
+def prepared():
+    """The function that the interpreter lacks."""
+    from resispec_verify.adapters.vllm import supply_log1p
+
+    supply_log1p()
+
+
+def sampler(**options):
+    """A configuration of the function, in the style "block"."""
+
+    def block(targets, drafts, path, rng):
+        from resispec_verify.adapters.vllm import block_v2
+
+        prepared()
+        if options.get("temperature") == 0.0:
+            targets = softened(targets)
+        return block_v2(targets, drafts, path, rng, **options)
+
+    return block
+
+
+NOTE = "CPU, Triton's interpreter; libdevice.log1p, which it lacks, is log(1 + x)"
+FEW = {"seconds": 420, "batches": (8,)}
+BLOCK = {"use_block_verification": True}
+
+ENGINE = Engine(
+    "vLLM V2",
+    (
+        Configuration("standard", "standard, draft logits, temperature 0.5", sampler(temperature=0.5),
+            settings=FEW | {"draws": 60_000}, inputs=("bonus",), note=NOTE),
+        Configuration("point-mass", "standard, no draft logits (greedy drafts)", sampler(probabilities=False),
+            settings=FEW | {"draws": 60_000}, inputs=("bonus",), note=NOTE),
+        Configuration("block", "block, draft logits", sampler(**BLOCK), settings=FEW | {"draws": 60_000},
+            inputs=("random-4",), note=NOTE),
+        Configuration("block-point-mass", "block, no draft logits", sampler(probabilities=False, **BLOCK),
+            settings=FEW | {"draws": 60_000}, inputs=("random-4",), note=NOTE),
+        Configuration("greedy", "temperature 0", sampler(temperature=0.0), settings=FEW | {"draws": 4_000},
+            inputs=(most_probable("bonus"),), note=NOTE + "; the law is that of the most probable token"),
+    ),
+    package="vllm",
+    needs=("vllm==0.33.0",),
+    environment={"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "VLLM_LOGGING_LEVEL": "ERROR"},
+)  # fmt: skip
