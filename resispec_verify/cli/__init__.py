@@ -1,9 +1,12 @@
 """The command line: one command a file. Only this package prints."""
 
+import ast
 import contextlib
 import importlib
+import importlib.util
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from resispec_verify.errors import InputError
@@ -16,8 +19,11 @@ COMMANDS = (
 )  # fmt: skip
 
 
-def make_app(names: Sequence[str] = COMMANDS) -> Any:
-    """The program, with its commands, or those of these names; a command brings what it computes with."""
+def make_app(names: Sequence[str] = COMMANDS, *, loaded: bool = True) -> Any:
+    """The program, with its commands, or those of these names; a command brings what it computes with.
+
+    Not ``loaded`` it only lists them: enough for its own help, at a fifth of the time.
+    """
     import cyclopts
 
     from resispec_verify import __version__
@@ -31,8 +37,23 @@ def make_app(names: Sequence[str] = COMMANDS) -> Any:
         suppress_keyboard_interrupt=False,
     )
     for name in names:
-        app.command(getattr(importlib.import_module(f"resispec_verify.cli.{name}"), name))
+        if loaded:
+            app.command(getattr(importlib.import_module(f"resispec_verify.cli.{name}"), name))
+        else:
+            app.command(lambda: None, name=name, help=_summary(name))
     return app
+
+
+def _summary(name: str) -> str:
+    """The first paragraph of a command's documentation, from its source."""
+    where = importlib.util.find_spec(f"resispec_verify.cli.{name}")
+    assert where is not None and where.origin is not None
+    for node in ast.parse(Path(where.origin).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and (
+            node.name == name or f"{name}.default" in map(ast.unparse, node.decorator_list)
+        ):
+            return (ast.get_docstring(node) or "").partition("\n\n")[0]
+    raise LookupError(f"resispec_verify.cli.{name} defines no command {name}")
 
 
 def _fail(message: str) -> int:
@@ -63,7 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         unwritten()  # of an earlier call
         try:
             first = "".join(tokens[:1])
-            app = make_app([first] if first in COMMANDS else () if first == "--version" else COMMANDS)
+            listed = len(tokens) < 2 or not first.startswith("-")  # not `--help kl`
+            app = make_app([first]) if first in COMMANDS else make_app(loaded=not listed)
             status = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
             sys.stdout.flush()
         except BaseException as raised:

@@ -17,9 +17,9 @@ from resispec_verify.dumps import FlatDump
 from resispec_verify.errors import InputError
 from resispec_verify.report.answers import print_check
 from resispec_verify.report.table import print_lines, printable
-from resispec_verify.sampler_check.battery import Input, battery
-from resispec_verify.sampler_check.check import named_inputs
+from resispec_verify.sampler_check.battery import Input
 from resispec_verify.sampler_check.settings import DRAWS, CheckSettings, check_report
+from resispec_verify.sampler_check.sources.styles import STYLES, inputs_of, named_inputs
 from resispec_verify.tables.reading import Reading, pairs_of, resolved
 
 # Of a dump, unless --positions says which.
@@ -27,7 +27,8 @@ FIRST_POSITIONS = 4
 # Options on which draws depend, besides the seed; and those that only say where pairs come from.
 AGAIN = (
     "rule", "ragged", "input", "target", "draft", "logits", "positions", "temperature", "draws", "no_search",
-    "no_boundary", "style", "candidates", "proposal", "alpha",
+    "no_boundary", "style", "candidates", "proposal", "flat", "uniforms", "give", "dtype", "offset", "arrays",
+    "alpha",
 )  # fmt: skip
 OF_INPUTS = ("ragged", "input", "logits", "positions", "temperature", "draws", "no_search")
 
@@ -40,22 +41,41 @@ class CallOptions(Options):
     ----------
     style
         How it is called: tokens, sampler(target, draft, rng); candidates, sampler(target, draft, candidates,
-        rng); block, sampler(targets, drafts, path, rng).
+        rng); uniforms, the same with uniforms for rng; block, sampler(targets, drafts, path, rng); tree,
+        sampler(targets, drafts, tokens, parents, rng); text, sampler(target, draft, prompt, length, rng).
     candidates
-        Candidates a row, for --style candidates.
+        Candidates a row, for --style candidates and uniforms.
     proposal
-        How those are drawn from the draft.
+        How candidates are drawn from the draft: --style candidates, uniforms and tree; beams for tree only.
     rule
         The rule whose acceptance a reported acceptance is compared with.
     ragged
         For --style block: also paths of different lengths, padded with -1.
+    flat
+        For --style block: rows one after the other, with cumulative lengths, instead of padding.
+    uniforms
+        For --style block and tree: uniforms (rows, candidates + 1) in place of rng.
+    give
+        What laws are handed over as; the logarithm of 0 is minus infinity.
+    dtype
+        Of the laws that are handed over; the law of the rounded numbers is what is tested.
+    offset
+        Reserve tokens 0 to offset - 1: probability 0, and all others come after them.
+    arrays
+        Whose arrays are handed over, and on which device they are.
     """
 
-    style: Literal["tokens", "candidates", "block"] = "tokens"
+    style: Literal["tokens", "candidates", "uniforms", "block", "tree", "text"] = "tokens"
     candidates: Count = 2
-    proposal: Literal["iid", "without-replacement", "top"] = "iid"
+    proposal: Literal["iid", "without-replacement", "top", "beams"] = "iid"
     rule: Text | None = None
     ragged: Flag = False
+    flat: Flag = False
+    uniforms: Flag = False
+    give: Literal["probabilities", "logits", "log-probabilities"] = "probabilities"
+    dtype: Literal["float64", "float32", "float16"] = "float64"
+    offset: Count = 0
+    arrays: Literal["numpy", "torch", "torch:cuda", "cupy"] = "numpy"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,25 +93,27 @@ class PairOptions(TemperatureOption, DumpOptions, HandOptions):
     """
 
     input: Names | None = None
-    """A pair of the fixed battery by name; repeat for several. Default: all."""
+    """An input of the style's fixed battery by name; repeat for several. Default: all."""
     positions: Text | None = None
     """Range A:B of positions of a dump, 0-based, B excluded. Default: the first four."""
 
-    def inputs(self, style: str) -> list[Input] | None:
-        """Pairs by name, by hand, and of dumps; None for the whole battery."""
+    def inputs(self, style: str) -> list[Any] | None:
+        """Inputs by name, by hand, and of dumps; None for the whole battery."""
         if (self.target is None) != (self.draft is None):
             raise InputError("--target and --draft go together")
-        if style == "block" and (self.input or self.by_hand or self.logits):
-            raise InputError("--style block has chains of its own; leave out --input, --target and --logits")
+        if STYLES[style].takes is not Input and (self.by_hand or self.logits):
+            raise InputError(
+                f"--style {style} is checked on inputs of several positions; leave out --target and --logits"
+            )
         if (self.positions is not None or self.temperature is not None) and not self.logits:
             raise InputError("--positions and --temperature are for --logits")
-        found = named_inputs(self.input or [])
+        found = named_inputs(self.input or [], style)
         if self.by_hand:
             pair = self.pair()
             found.append(Input("by hand", pair.target, pair.draft))
         if not self.logits:
             return found or None
-        found = found or [*battery()]
+        found = found or [*inputs_of(style)]
         reading = self.reading(None, self.positions)
         for path in self.paths:
             dump = open_dump(path)
@@ -144,6 +166,8 @@ def check(
     output.check(files_read(pairs.paths))
     settings = CheckSettings(
         style=call.style, candidates=call.candidates, proposal=call.proposal, ragged=call.ragged,
+        flat=call.flat, uniforms=call.uniforms, give=call.give, dtype=call.dtype, offset=call.offset,
+        arrays=call.arrays,
         alpha=effort.alpha, power=effort.power, draws=DRAWS if effort.draws is None else effort.draws,
         seconds=effort.seconds, call_seconds=effort.call_seconds, search=not effort.no_search,
         boundary=not effort.no_boundary, seed=effort.seed,

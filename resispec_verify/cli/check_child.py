@@ -61,6 +61,6 @@ def _checked(job: Any, send: Any) -> Any:
     settings = job.settings
     if job.rule is not None:
         settings = dataclasses.replace(settings, rule=choose_rules([job.rule], settings.candidates)[0])
-    sampler = load_sampler(job.sampler, settings.style)
+    sampler = load_sampler(job.sampler, settings)
     send("loaded")
     return check_sampler(sampler, settings, inputs=job.inputs)

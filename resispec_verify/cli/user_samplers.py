@@ -17,19 +17,21 @@ from resispec_verify.cli.user_rules import _execute
 from resispec_verify.errors import InputError
 from resispec_verify.rules.foreign import muted, reason_of
 from resispec_verify.sampler_check.command import CommandSampler
+from resispec_verify.sampler_check.settings import CheckSettings
+from resispec_verify.sampler_check.sources.styles import arguments_of
 
 
-def load_sampler(name: str, style: str) -> Callable[..., Any]:
+def load_sampler(name: str, settings: CheckSettings) -> Callable[..., Any]:
     """The sampler of this name; its file or module is executed.
 
     Raises
     ------
     InputError
         No such module, file or name, code that fails, or something that cannot be called; with the nearest
-        name.
+        name. Or a program that is to get what no JSON can hold.
     """
     if name.startswith("cmd:"):
-        return _command(name.removeprefix("cmd:"), style)
+        return _command(name.removeprefix("cmd:"), settings)
     where, colon, attribute = name.rpartition(":")
     if not colon or not where or not attribute:
         raise InputError(
@@ -102,7 +104,7 @@ def _nearest(name: str, names: list[str]) -> str:
     return f" (there are: {shown})" if 0 < len(names) <= 6 else ""
 
 
-def _command(line: str, style: str) -> Callable[..., Any]:
+def _command(line: str, settings: CheckSettings) -> Callable[..., Any]:
     try:
         words = shlex.split(line)
     except ValueError as error:
@@ -111,4 +113,8 @@ def _command(line: str, style: str) -> Callable[..., Any]:
         raise InputError("cmd: needs a program, as in 'cmd:python sampler.py'")
     if shutil.which(words[0]) is None:
         raise InputError(f"cmd:{line}: there is no program {words[0]!r} that can be executed")
-    return CommandSampler(words, style)
+    if settings.arrays != "numpy":
+        raise InputError(
+            f"cmd:{line}: a program gets numbers in JSON and no arrays; leave out --arrays {settings.arrays}"
+        )
+    return CommandSampler(words, settings.style, arguments_of(settings))

@@ -1,4 +1,4 @@
-"""Calling samplers from outside: copies of the inputs, checked outputs, a time limit, boundary uniforms."""
+"""Calling samplers from outside: copies of the inputs, checked outputs, a time limit."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
+from array_api_compat import is_cupy_array
 
 from resispec_verify.rules.foreign import muted, reason_of
 
-__all__ = ["BoundaryGenerator", "Caller", "SamplerError", "boundary_words", "tokens_of"]
+__all__ = ["Caller", "SamplerError", "tokens_of"]
 
 T = TypeVar("T")
-#: What ``random()`` returns at its two ends, and the 64-bit words behind them.
-LOWEST, HIGHEST = 0.0, 1.0 - 2.0**-53
-_WORDS = (0, 2**64 - 1)
 
 
 class SamplerError(Exception):
@@ -122,14 +120,18 @@ class Caller:
 
 
 def _fetched(result: Any) -> Any:
-    """Tensors of torch on the CPU: what runs on a device ends here, within the time of the call."""
+    """Arrays of a device on the CPU: what runs there ends here, within the time of the call."""
     if isinstance(result, tuple):
         return tuple(map(_fetched, result))
+    if isinstance(result, list) and result and hasattr(result[0], "dtype"):
+        return [_fetched(one) for one in result]
+    if is_cupy_array(result):
+        return result.get()
     return result.detach().cpu() if hasattr(result, "detach") else result
 
 
 def tokens_of(
-    result: Any, rows: int, vocab: int, *, columns: int | None = None, what: str = "tokens"
+    result: Any, rows: int, vocab: int, *, columns: int | None = None, what: str = "tokens", low: int = -1
 ) -> np.ndarray:
     """The result of a call as int64 ``(rows,)``, or ``(rows, columns)``.
 
@@ -137,7 +139,9 @@ def tokens_of(
     ----------
     result : array-like of integers
     vocab : int
-        Entries must be in ``[0, vocab)``; with ``columns`` also -1.
+        Entries must be in ``[0, vocab)``.
+    low : int
+        With ``columns``, the least entry.
 
     Raises
     ------
@@ -160,55 +164,9 @@ def tokens_of(
         raise SamplerError(f"returned NaN for {what}")
     if found.dtype.kind not in "iu":
         raise SamplerError(f"returned {what} of type {found.dtype}, not integers")
-    low = 0 if columns is None else -1
+    low = 0 if columns is None else low
     bad = (found < low) | (found >= vocab)
     if bad.any():
         value = int(found[bad][0])
         raise SamplerError(f"returned {what} with an entry {value}, outside of {low}..{vocab - 1}")
     return found.astype(np.int64)
-
-
-class BoundaryGenerator(np.random.Generator):
-    """A generator whose ``random()`` is often 0 or 1 - 2**-53, its two ends.
-
-    Everything else, and ``choice`` with probabilities, which calls ``random``, comes from the same stream.
-    """
-
-    def __init__(self, seed: Any, share: float = 0.25) -> None:
-        super().__init__(np.random.PCG64(seed))
-        self.share = share
-
-    def spawn(self, n_children: int) -> list[BoundaryGenerator]:
-        """As `numpy.random.Generator.spawn`; children inject too."""
-        seeds = self.bit_generator.seed_seq.spawn(n_children)  # type: ignore[union-attr]
-        return [BoundaryGenerator(seed, self.share) for seed in seeds]
-
-    def random(self, *arguments: Any, **options: Any) -> Any:
-        """As `numpy.random.Generator.random`, with entries replaced by an end."""
-        drawn = super().random(*arguments, **options)
-        coins = super().random(np.shape(drawn))
-        highest = np.asarray(1.0 - np.finfo(np.asarray(drawn).dtype).epsneg, dtype=np.asarray(drawn).dtype)
-        mixed = np.where(coins < self.share / 2, 0.0, np.where(coins < self.share, highest, drawn))
-        if np.ndim(drawn) == 0:
-            return float(mixed)
-        drawn[...] = mixed  # also where the caller gave `out`
-        return drawn
-
-
-def boundary_words(seed: int, pattern: int, position: int) -> np.random.Generator:
-    """A generator whose next words are all-zero or all-one, whatever method draws them.
-
-    Parameters
-    ----------
-    seed : int
-    pattern : int
-        In 0..15: bit i chooses the i-th word.
-    position : int
-        In 0..3: how many of the four words are skipped.
-    """
-    bits = np.random.Philox(seed)
-    state = bits.state
-    state["buffer"] = np.array([_WORDS[pattern >> i & 1] for i in range(4)], dtype=np.uint64)
-    state["buffer_pos"] = position
-    bits.state = state
-    return np.random.Generator(bits)

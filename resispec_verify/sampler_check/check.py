@@ -16,37 +16,37 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.statistical import detectable
-from resispec_verify.sampler_check.battery import Chain, Input, battery, chains, named
-from resispec_verify.sampler_check.calls import BoundaryGenerator, Caller, SamplerError, boundary_words
+from resispec_verify.sampler_check.battery import Chain, Input, Models, Tree
+from resispec_verify.sampler_check.calls import Caller, SamplerError
+from resispec_verify.sampler_check.ends import at_the_ends, on
 from resispec_verify.sampler_check.probes import DEPENDENT, Finding, Probe, seed_of
 from resispec_verify.sampler_check.search import search_pairs
 from resispec_verify.sampler_check.settings import CheckResult, CheckSettings
-from resispec_verify.sampler_check.sources import BlockSource, MixedSource, TokenSource
+from resispec_verify.sampler_check.sources.styles import STYLES, handing_of, inputs_of
 
-__all__ = ["CheckResult", "CheckSettings", "certified_acceptance", "check_sampler", "named_inputs"]
+__all__ = ["CheckResult", "CheckSettings", "check_sampler"]
 
 # Draws and calls at each of them: what is looked for, shared randomness, shows within a few hundred.
 SMALL_BATCH_DRAWS = 2048
 SMALL_BATCH_CALLS = 512
 # Pairs of the search that are tested.
 SEARCHED = 3
-# Entries of the laws on which uniforms at their ends, and rows that differ, are tried.
+# Vocabulary up to which uniforms at their ends are tried.
 NARROW = 64
-AT_THE_ENDS = "when a uniform is 0 or 1 - 2**-53"
 
 
 def check_sampler(
     sampler: Callable[..., Any],
     settings: CheckSettings | None = None,
     *,
-    inputs: Sequence[Input | Chain] | None = None,
+    inputs: Sequence[Input | Chain | Tree | Models] | None = None,
 ) -> CheckResult:
     """Draw from a sampler and test what it emits.
 
@@ -61,8 +61,8 @@ def check_sampler(
         and the drafted ``path (rows, L)``; it returns the emitted tokens ``(rows, L + 1)``, padded with -1
         after the accepted prefix and the token that follows it.
     settings : CheckSettings, optional
-    inputs : sequence of Input or Chain, optional
-        Default: the fixed battery.
+    inputs : sequence of Input, Chain, Tree or Models, optional
+        By style. Default: its fixed battery.
 
     Returns
     -------
@@ -83,13 +83,13 @@ class _Run:
     def __init__(self, sampler: Callable[..., Any], settings: CheckSettings, inputs: Any) -> None:
         self.settings = settings
         self.caller = Caller(sampler, settings.call_seconds)
-        self.searching = settings.search and settings.style != "block"
-        block = settings.style == "block"
-        self.inputs: list[Any] = list(inputs if inputs is not None else chains() if block else battery())
+        self.style, self.handing = STYLES[settings.style], handing_of(settings)
+        self.searching = settings.search and self.style.searched
+        self.inputs: list[Any] = list(inputs_of(settings.style) if inputs is None else inputs)
         if not self.inputs:
             raise InputError("no inputs to check the sampler on; give at least one pair")
         for one in self.inputs:
-            if isinstance(one, Chain) != block:
+            if not isinstance(one, self.style.takes):
                 raise InputError(f"input {one.name!r} does not fit the style {settings.style!r}")
         self.sources = self._sources()
         self.small, self.probes = self._probes()
@@ -103,21 +103,14 @@ class _Run:
         self.extra = 0  # draws outside of the probes
 
     def _sources(self) -> list[Any]:
-        chosen = self.settings
-        if chosen.style == "block":
-            lengths = (False, True) if chosen.ragged else (False,)
-            return [BlockSource(chain, ragged=ragged) for chain in self.inputs for ragged in lengths]
-        return [self._source(pair) for pair in self.inputs]
+        found = [source for one in self.inputs for source in self._of(one)]
+        for source in found:
+            if (reason := getattr(source, "uncertain", None)) is not None:
+                self.caller.note(reason)
+        return found
 
-    def _source(self, pair: Input) -> TokenSource:
-        chosen = self.settings
-        n = chosen.candidates if chosen.style == "candidates" else None
-        if n is not None and chosen.proposal != "iid":
-            n = min(n, int(np.count_nonzero(pair.draft)))
-        law = certified_acceptance(chosen.rule, pair, chosen.candidates if n is None else n)
-        if chosen.rule is not None and law is None:
-            self.caller.note(f"the acceptance of {chosen.rule.name} on {pair.name} takes too long to certify")
-        return TokenSource(pair, candidates=n, proposal=chosen.proposal, acceptance=law)
+    def _of(self, one: Any) -> list[Any]:
+        return self.style.sources(one, self.settings, self.handing)
 
     def _probes(self) -> tuple[list[Probe], list[Probe]]:
         """Streams of draws in small batches, on the first input; and in large ones, on all."""
@@ -144,16 +137,11 @@ class _Run:
         times = len(self.sources) // len(self.inputs)
         return [one for one in self.inputs for _ in range(times)]
 
-    def _mixed(self) -> MixedSource | None:
-        """Two pairs of one width whose rows alternate; not for samplers that see one pair a call."""
-        if self.settings.style == "block" or getattr(self.caller.sampler, "one_pair_a_call", False):
+    def _mixed(self) -> Any:
+        """Rows of several inputs; not for samplers that see one pair a call."""
+        if self.style.mixed is None or getattr(self.caller.sampler, "one_pair_a_call", False):
             return None
-        by_width: dict[int, TokenSource] = {}
-        for source in self.sources:
-            other = by_width.setdefault(len(source.law), source)
-            if not np.array_equal(other.law, source.law) and len(source.law) <= NARROW:
-                return MixedSource(other, source)
-        return None
+        return self.style.mixed(self.sources)
 
     def result(self) -> CheckResult:
         """Do it all."""
@@ -191,7 +179,7 @@ class _Run:
         """Step whichever probe has cost least so far, until one rejects or all are spent."""
         while not self.caller.late and (left := [probe for probe in probes if not probe.spent]):
             probe = min(left, key=lambda probe: probe.cost)
-            with _on(probe.name):
+            with on(probe.name):
                 probe.step(self.caller)
             if (finding := probe.finding()) is not None:
                 return probe, finding
@@ -201,53 +189,37 @@ class _Run:
         """Uniforms at their ends: whatever comes out must be possible."""
         if not self.settings.boundary:
             return None
-        seed = self.settings.seed
         for source, ordinary in zip(self.sources, self.probes, strict=False):
-            if len(source.law) > NARROW:
+            if source.vocab > NARROW:
                 continue
             if self.caller.late:
                 self.not_reached.append(f"uniforms at their ends on {source.name}")
                 continue
             # What shows without an odd uniform is not to be blamed on one.
-            with _on(ordinary.name):
+            with on(ordinary.name):
                 ordinary.step(self.caller)
             if (finding := ordinary.finding()) is not None:
                 return ordinary, finding
-            probe = Probe(source, 0, 1.0, seed)
-            words = [
-                (rows, boundary_words(seed, pattern, position))
-                for rows in (1, 4)
-                for pattern in range(16)
-                for position in (0, 1, 2)
-            ]
-            often = [(32, BoundaryGenerator(seed_of(seed, "boundary", source.name, i))) for i in range(16)]
-            left = iter(words + often)
-
-            def draw(source: Any = source, probe: Probe = probe, left: Any = left) -> np.ndarray:
-                rows, theirs = next(left)
-                return source.draw(self.caller, probe.rng, rows, theirs).index
-
-            with _on(f"{source.name}, {AT_THE_ENDS}"):
-                index = np.concatenate(self.caller.some(draw, len(words) + len(often)))
-            probe.fit.update(index)
-            self.extra += len(index)
-            token = probe.fit.impossible
-            if token is not None:
-                reason = (
-                    f"{source.describe(token)} is emitted {AT_THE_ENDS}, although its target probability is 0"
-                )
-                return probe, Finding("boundary", reason, token)
+            probe = Probe(source, 0, 1.0, self.settings.seed)
+            finding, drawn = at_the_ends(self.caller, probe)
+            self.extra += drawn
+            if finding is not None:
+                return probe, finding
         return None
 
     def _search(self) -> tuple[Probe, Finding] | None:
         """The worst pairs for this sampler, each tested on fresh draws."""
         chosen = self.settings
         found, drawn = search_pairs(
-            self.caller, self._source, seed_of(chosen.seed, "search"), SEARCHED, limit=chosen.draws
+            self.caller,
+            lambda pair: self._of(pair)[0],
+            seed_of(chosen.seed, "search"),
+            SEARCHED,
+            limit=chosen.draws,
         )
         self.extra += drawn
         fresh = [
-            Probe(self._source(pair), max(1, chosen.draws // 4), self.alpha, chosen.seed) for pair in found
+            Probe(self._of(pair)[0], max(1, chosen.draws // 4), self.alpha, chosen.seed) for pair in found
         ]
         if (finding := self._rounds(fresh)) is not None:
             self.probes.append(finding[0])
@@ -321,42 +293,5 @@ class _Run:
         return witness
 
 
-@contextlib.contextmanager
-def _on(what: str) -> Iterator[None]:
-    """Say on which input a sampler failed."""
-    try:
-        yield
-    except SamplerError as error:
-        raise SamplerError(f"{error} (on {what})") from None
-
-
 def _finite(value: float) -> float | str:
     return value if math.isfinite(value) else "inf"
-
-
-def certified_acceptance(rule: Any, pair: Input, n: int) -> np.ndarray | None:
-    """The law of the accepted candidate, n for none, by enumeration of all paths; None if there are too many.
-
-    Nothing may be missing: an outcome of probability 1e-9 that is taken for impossible would reject a right
-    sampler more often than at the default alpha.
-    """
-    if rule is None:
-        return None
-    from resispec_verify.evidence.enumeration import Budget, operational_marginals
-
-    everything = Budget(gap=0.0, until_decided=False)
-    marginals = operational_marginals(rule, pair.target[None], pair.draft[None], n, budget=everything)
-    if float(np.asarray(marginals.gap)[0]) > 0.0 or max(marginals.acceptance_error, default=0.0) > 0.0:
-        return None
-    accepted = np.asarray(marginals.acceptance, np.float64)[0]
-    return np.append(accepted, max(0.0, 1.0 - float(accepted.sum())))
-
-
-def named_inputs(names: Sequence[str]) -> list[Input]:
-    """Inputs of the battery by name."""
-    from resispec_verify.sampler_check.battery import battery_names
-
-    for name in names:
-        if name not in battery_names():
-            raise InputError(f"no input named {name!r}; there are {', '.join(battery_names())}")
-    return [named(name) for name in names]

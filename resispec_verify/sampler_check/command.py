@@ -19,40 +19,40 @@ _LONGEST_ANSWER = 1 << 26
 class CommandSampler:
     """A program as a sampler. It is started at the first call and reads requests until its input ends.
 
-    A request has ``style``, ``rows`` (how many tokens are wanted) and ``seed``; ``target`` and ``draft``,
-    one law each for all rows; for the style "candidates" also ``candidates``, a list a row. For "block":
-    ``targets``, ``drafts`` and ``path``, with a list a row. The answer has ``tokens``, and ``accepted``
-    where it is reported; or ``error``, a text.
+    A request has ``style``, ``rows`` (how many answers are wanted), and what a sampler of the style is
+    called with, by name and in lists; ``seed`` stands for ``rng``. ``target`` and ``draft`` of a pair are one
+    law for all rows; models are their tables, in which row x is the law after token x. Minus infinity is
+    null. The answer has ``tokens``, and ``accepted`` where it is reported; or ``error``, a text.
 
     Parameters
     ----------
     words : sequence of str
         Program and arguments; no shell is involved.
     style : str
+    names : sequence of str
+        Of the arguments of a call.
     """
 
     #: Rows of one call all have the same target and draft.
     one_pair_a_call = True
 
-    def __init__(self, words: Sequence[str], style: str) -> None:
-        self.words, self.style = list(words), style
+    def __init__(self, words: Sequence[str], style: str, names: Sequence[str]) -> None:
+        self.words, self.style, self.names = list(words), style, tuple(names)
         self.process: subprocess.Popen[str] | None = None
 
     def __call__(self, *arguments: Any) -> Any:
         """One request and its answer."""
-        *arrays, rng = arguments
-        request: dict[str, Any] = {
-            "style": self.style,
-            "rows": len(arrays[0]),
-            "seed": int(rng.integers(2**53)),
-        }
-        if self.style == "block":
-            names = ("targets", "drafts", "path")
-            request |= {name: array.tolist() for name, array in zip(names, arrays, strict=True)}
-        else:
-            request |= {"target": arrays[0][0].tolist(), "draft": arrays[1][0].tolist()}
-            if len(arrays) > 2:
-                request["candidates"] = arrays[2].tolist()
+        given = dict(zip(self.names, arguments, strict=True))
+        request: dict[str, Any] = {"style": self.style, "rows": _rows(given)}
+        for name, value in given.items():
+            if name == "rng":
+                request["seed"] = int(value.integers(2**53))
+            elif isinstance(value, int):
+                request[name] = value
+            elif name in ("target", "draft"):
+                request[name] = _plain(value.table if callable(value) else value[0])
+            else:
+                request[name] = _plain(value)
         answer = self._ask(json.dumps(request))
         if "error" in answer:
             raise RuntimeError(f"the program says: {answer['error']}")
@@ -83,3 +83,17 @@ class CommandSampler:
         if not isinstance(found, dict):
             raise ValueError("the program's answer is not a JSON object")
         return found
+
+
+def _rows(given: dict[str, Any]) -> int:
+    """How many rows a call has."""
+    if "lengths" in given:
+        return len(given["lengths"]) - 1
+    return len(given["prompt"] if "prompt" in given else next(iter(given.values())))
+
+
+def _plain(values: np.ndarray) -> Any:
+    """Lists for JSON, which has no infinity."""
+    if values.dtype.kind != "f" or np.isfinite(values).all():
+        return values.tolist()
+    return np.where(np.isfinite(values), values, None).tolist()  # type: ignore[call-overload]

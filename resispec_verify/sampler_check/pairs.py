@@ -13,8 +13,8 @@ from resispec_verify.errors import InputError
 from resispec_verify.inputs import shown
 from resispec_verify.rules.given import given_rule
 from resispec_verify.sampler_check.battery import Chain, Input
-from resispec_verify.sampler_check.check import named_inputs
 from resispec_verify.sampler_check.settings import CheckSettings
+from resispec_verify.sampler_check.sources.styles import named_inputs
 
 __all__ = ["given_check", "given_inputs"]
 
@@ -39,10 +39,11 @@ def given_check(
     rule = settings.get("rule")
     given = {"search": pairs is None, **settings, "rule": None if rule is None else given_rule(rule)}
     name = getattr(sampler, "__qualname__", type(sampler).__qualname__)
-    return name, CheckSettings(**given), given_inputs(pairs)
+    chosen = CheckSettings(**given)
+    return name, chosen, given_inputs(pairs, chosen.style)
 
 
-def given_inputs(pairs: Sequence[Any] | None) -> list[Input | Chain] | None:
+def given_inputs(pairs: Sequence[Any] | None, style: str = "tokens") -> list[Input | Chain] | None:
     """Inputs of names of the battery and of ``(target, draft)`` laws ``(V,)``; None, the battery, stays None.
 
     Raises
@@ -52,14 +53,14 @@ def given_inputs(pairs: Sequence[Any] | None) -> list[Input | Chain] | None:
     """
     if pairs is not None and not isinstance(pairs, list | tuple):
         raise InputError(f"pairs must be a list of names and of (target, draft), got {shown(pairs)}")
-    return None if pairs is None else [_input(i, pair) for i, pair in enumerate(pairs)]
+    return None if pairs is None else [_input(i, pair, style) for i, pair in enumerate(pairs)]
 
 
-def _input(number: int, pair: Any) -> Input | Chain:
+def _input(number: int, pair: Any, style: str) -> Input | Chain:
     if isinstance(pair, Input | Chain):
         return pair
     if isinstance(pair, str):
-        return named_inputs([pair])[0]
+        return named_inputs([pair], style)[0]
     if not isinstance(pair, list | tuple) or len(pair) != 2:
         raise InputError(
             f"pairs[{number}] must be (target, draft), or a name of the battery; got {shown(pair)}"

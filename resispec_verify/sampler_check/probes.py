@@ -184,6 +184,6 @@ class Probe:
 
 
 def _law_reason(kind: str) -> str:
-    if kind == "block":
+    if kind != "token":
         return "emitted tokens do not have the target's joint law"
     return "emitted tokens do not have the target's law"

@@ -7,12 +7,13 @@ from typing import Any
 
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import real, whole
+from resispec_verify.sampler_check.sources.handing import ARRAYS, DTYPES, GIVE
+from resispec_verify.sampler_check.sources.styles import STYLES
 from resispec_verify.schema import envelope
 
 __all__ = ["DRAWS", "STYLES", "CheckResult", "CheckSettings", "check_report"]
 
-STYLES = ("tokens", "candidates", "block")
-PROPOSALS = ("iid", "without-replacement", "top")
+PROPOSALS = ("iid", "without-replacement", "top", "beams")
 # Draws a pair gets by default; its share of them is its own (`Input.share`).
 DRAWS = 1 << 20
 SMALL_BATCHES = (1, 2, 4, 8, 64)
@@ -24,12 +25,12 @@ class CheckSettings:
 
     Attributes
     ----------
-    style : {"tokens", "candidates", "block"}
+    style : {"tokens", "candidates", "uniforms", "block", "tree", "text"}
         What it is called with; see `check_sampler`.
     candidates : int
-        Candidates a row that are handed in, for "candidates".
-    proposal : {"iid", "without-replacement", "top"}
-        How they are drawn.
+        Candidates a row that are handed in, for "candidates" and "uniforms".
+    proposal : {"iid", "without-replacement", "top", "beams"}
+        How they are drawn; the last for "tree" only.
     rule : Rule or None
         Whose certified acceptance the reported acceptance is compared with.
     alpha : float
@@ -51,6 +52,18 @@ class CheckSettings:
         Small numbers of rows a call.
     ragged : bool
         For "block": also paths of different lengths, padded with -1.
+    flat : bool
+        For "block": rows one after the other, with cumulative lengths, instead of padding.
+    uniforms : bool
+        For "block" and "tree": uniforms in place of ``rng``, as "uniforms" has them.
+    give : {"probabilities", "logits", "log-probabilities"}
+        What laws are handed over as.
+    dtype : {"float64", "float32", "float16"}
+        Of what is handed over; the law of the rounded numbers is the target.
+    offset : int
+        Tokens 0 to ``offset - 1`` are reserved: their probability is 0, and other tokens come after them.
+    arrays : {"numpy", "torch", "torch:cuda", "cupy"}
+        Whose arrays are handed over, and on which device they are.
     """
 
     style: str = "tokens"
@@ -67,16 +80,22 @@ class CheckSettings:
     boundary: bool = True
     batches: tuple[int, ...] = SMALL_BATCHES
     ragged: bool = False
+    flat: bool = False
+    uniforms: bool = False
+    give: str = "probabilities"
+    dtype: str = "float64"
+    offset: int = 0
+    arrays: str = "numpy"
 
     def __post_init__(self) -> None:
-        if self.style not in STYLES:
-            raise InputError(f"style must be one of {', '.join(STYLES)}, got {self.style!r}")
-        if self.proposal not in PROPOSALS:
-            raise InputError(f"proposal must be one of {', '.join(PROPOSALS)}, got {self.proposal!r}")
+        among = {"style": STYLES, "proposal": PROPOSALS, "give": GIVE, "dtype": DTYPES, "arrays": ARRAYS}
+        for name, there in among.items():
+            if getattr(self, name) not in there:
+                raise InputError(f"{name} must be one of {', '.join(there)}, got {getattr(self, name)!r}")
+        self._check_style()
         if self.rule is not None:
             self._check_rule()
-        if self.ragged and self.style != "block":
-            raise InputError("ragged paths are for the style block")
+        whole("offset", self.offset, 0)
         for name in ("draws", "candidates", "seed"):
             whole(name, getattr(self, name), 0 if name == "seed" else 1)
         for name in ("alpha", "power", "seconds", "call_seconds"):
@@ -91,12 +110,23 @@ class CheckSettings:
         if any(rows < 1 for rows in self.batches):
             raise InputError(f"batches must be at least 1, got {self.batches}")
 
+    def _check_style(self) -> None:
+        """Flags and proposals are for some styles only."""
+        for flag in ("ragged", "flat", "uniforms"):
+            if getattr(self, flag) and flag not in STYLES[self.style].options:
+                fits = [name for name, style in STYLES.items() if flag in style.options]
+                raise InputError(f"{flag} is for the style {' and '.join(fits)}, not for {self.style}")
+        fits = [name for name, style in STYLES.items() if self.proposal in style.proposals]
+        if self.proposal == "beams" and self.style not in fits:
+            raise InputError(
+                f"the proposal beams is for the style {' and '.join(fits)}, not for {self.style}"
+            )
+
     def _check_rule(self) -> None:
         """Its acceptance is that of candidates which are drawn as it wants them."""
-        if self.style == "block":
-            raise InputError(
-                "a rule's acceptance is compared in the styles tokens and candidates, not in block"
-            )
+        if not STYLES[self.style].rule:
+            fits = ", ".join(name for name, style in STYLES.items() if style.rule)
+            raise InputError(f"a rule's acceptance is compared in the styles {fits}, not in {self.style}")
         if self.style == "tokens":
             return
         name, wanted = self.rule.name, {"fixed": "top"}.get(self.rule.proposal.name, self.rule.proposal.name)

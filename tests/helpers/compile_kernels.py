@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import compileall
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 HALVES = ("paths", "others")
-KERNELS = Path(__file__).parents[2] / "resispec_verify" / "kernels"
+PACKAGE = Path(__file__).parents[2] / "resispec_verify"
+KERNELS = PACKAGE / "kernels"
 
 
 def before_workers() -> None:
@@ -20,8 +22,10 @@ def before_workers() -> None:
 
     numba dates a compiled function by its own file, and not by those of the functions that it calls.
 
-    What fails here is met again by the test that needs it, and said there.
+    What fails here is met again by the test that needs it, and said there. The modules too: where Python
+    keeps no bytecode (PYTHONDONTWRITEBYTECODE), each process that a test starts would compile them all.
     """
+    compileall.compile_dir(PACKAGE, quiet=2)
     compiled = [path.stat().st_mtime for path in KERNELS.rglob("*.nbi")]
     if compiled and min(compiled) > max(path.stat().st_mtime for path in KERNELS.rglob("*.py")):
         return

@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "logged": {
         "arrays", "distributions", "dumps", "errors", "evidence", "kernels", "rules", "schema", "tables",
     },
-    "sampler_check": {"distributions", "errors", "evidence", "inputs", "rules", "schema"},
+    "sampler_check": {"backends", "distributions", "errors", "evidence", "inputs", "rules", "schema"},
     "report": {"dumps", "errors", "rules", "sampler_check", "tables"},
     "record": {"distributions", "dumps", "errors", "models", "rules", "topology"},
     "models": {"errors"},

@@ -12,9 +12,10 @@ import pytest
 from resispec_verify.cli import check_apart, check_child, main
 from resispec_verify.errors import InputError
 from resispec_verify.sampler_check.battery import Input, named
-from resispec_verify.sampler_check.calls import BoundaryGenerator, Caller, SamplerError, boundary_words
+from resispec_verify.sampler_check.calls import Caller, SamplerError
 from resispec_verify.sampler_check.check import CheckSettings, check_sampler
 from resispec_verify.sampler_check.draft import check_declared_draft
+from resispec_verify.sampler_check.generators import BoundaryGenerator, boundary_words
 
 QUICK = CheckSettings(draws=600, search=False, batches=(1, 8))
 BASE = [named("base")]
@@ -294,6 +295,7 @@ def test_a_name_that_leads_nowhere_is_bad_input(module, here, name, words, capfd
         ["--input", "nothing"],
         ["--alpha", "2"],
         ["--style", "block", "--input", "base"],
+        ["--style", "block", "--target", "0.5,0.5", "--draft", "0.5,0.5"],
         ["--positions", "0:1"],
     ],
 )
@@ -539,10 +541,10 @@ def test_an_acceptance_of_which_a_part_is_missing_is_not_compared(monkeypatch):
     # An outcome of probability 1e-10 taken for impossible would reject at far more than 1e-9 in a run of 1e6.
     from resispec_verify.evidence import enumeration
     from resispec_verify.rules import make_rule
-    from resispec_verify.sampler_check.check import certified_acceptance
+    from resispec_verify.sampler_check.sources.tokens import certified_acceptance
 
     rule, pair = make_rule("specinfer"), BASE[0]
-    law = certified_acceptance(rule, pair, 2)
+    law = certified_acceptance(rule, pair.target, pair.draft, 2)
     assert law.sum() == pytest.approx(1.0)
     whole = enumeration.operational_marginals
 
@@ -552,18 +554,18 @@ def test_an_acceptance_of_which_a_part_is_missing_is_not_compared(monkeypatch):
         return found
 
     monkeypatch.setattr(enumeration, "operational_marginals", partly)
-    assert certified_acceptance(rule, pair, 2) is None
+    assert certified_acceptance(rule, pair.target, pair.draft, 2) is None
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_a_tuple_is_tokens_and_accepted(rows):
     # Two tokens in a tuple are not tokens and accepted, whatever the number of rows.
-    from resispec_verify.sampler_check.sources import _drawn
+    from resispec_verify.sampler_check.sources.drawn import drawn_of
 
     with pytest.raises(SamplerError, match="a tuple is"):
-        _drawn(tuple([0] * rows), rows, 3, 2)
-    assert _drawn([0] * rows, rows, 3, 2).accepted is None
-    assert _drawn(([0] * rows, [1] * rows), rows, 3, 2).accepted.tolist() == [1] * rows
+        drawn_of(tuple([0] * rows), rows, 3, 2)
+    assert drawn_of([0] * rows, rows, 3, 2).accepted is None
+    assert drawn_of(([0] * rows, [1] * rows), rows, 3, 2).accepted.tolist() == [1] * rows
 
 
 def test_boundary_and_steps_end_with_the_time():

@@ -17,7 +17,7 @@ from resispec_verify.cli.tree.length import length
 from resispec_verify.cli.tree.recorded import DrawnOptions
 from resispec_verify.errors import InputError
 
-tree = App(name="tree", help="Trees of candidates: cost, accepted length, and the best one of a budget.")
+tree = App(name="tree")
 for _command in (cost, length, grow):
     tree.command(_command)
 _HIDDEN = Parameter(show=False)
@@ -34,7 +34,8 @@ def _earlier(
     drawn: Annotated[DrawnOptions, _HIDDEN] = DrawnOptions(),
     output: Annotated[OutputOptions, _HIDDEN] = OutputOptions(),
 ) -> int:
-    """The earlier spelling: --grow, --logits or neither says which command is meant."""
+    """Trees of candidates: cost, accepted length, and the best one of a budget."""
+    # The earlier spelling: --grow, --logits or neither says which command is meant.
     if grow_to is not None:
         if topology:
             raise InputError("--grow finds a tree: leave --topology out")

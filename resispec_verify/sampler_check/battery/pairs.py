@@ -1,14 +1,16 @@
-"""Inputs on which samplers fail: pairs of a target and a draft, and chains of them over several positions."""
+"""Pairs of a target and a draft on which samplers fail."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 
-__all__ = ["Chain", "Input", "battery", "battery_names", "chains", "named"]
+from resispec_verify.sampler_check.battery.laws import reserved
+
+__all__ = ["Input", "battery", "battery_names", "named"]
 
 
 @dataclass(frozen=True)
@@ -29,23 +31,10 @@ class Input:
     draft: np.ndarray
     share: float = 1.0
 
-
-@dataclass(frozen=True)
-class Chain:
-    """Targets and drafts at several positions, each given the token before.
-
-    Attributes
-    ----------
-    name : str
-    target : float64 array (L + 1, V, V)
-        ``target[i, x]`` is the law of token i after token x; of the first, all rows are equal.
-    draft : float64 array (L, V, V)
-    """
-
-    name: str
-    target: np.ndarray
-    draft: np.ndarray
-    share: float = 0.25
+    def shifted(self, offset: int) -> Input:
+        """The same with tokens 0 to ``offset - 1`` reserved, which have no probability."""
+        target, draft = (reserved(law, offset) for law in (self.target, self.draft))
+        return replace(self, target=target, draft=draft)
 
 
 def _softmax(rows: np.ndarray) -> np.ndarray:
@@ -97,26 +86,3 @@ def battery_names() -> tuple[str, ...]:
 def battery() -> tuple[Input, ...]:
     """The fixed battery."""
     return tuple(named(name) for name in battery_names())
-
-
-def chains() -> tuple[Chain, ...]:
-    """The chains of the block style."""
-    return (_chain("bonus"), _chain("certain"), _chain("random-3"), _chain("random-4"))
-
-
-@cache
-def _chain(name: str) -> Chain:
-    if name == "bonus":  # the token after an accepted one comes from another law than the first
-        target = np.array([[[0.5, 0.5], [0.5, 0.5]], [[0.9, 0.1], [0.2, 0.8]]])
-        draft = np.array([[[0.6, 0.4], [0.6, 0.4]]])
-        return Chain(name, target, draft)
-    if name == "certain":  # a drafted token that must never come out
-        target = np.array([[[1.0, 0.0, 0.0]] * 3, [[0.2, 0.3, 0.5]] * 3, [[0.5, 0.3, 0.2]] * 3])
-        draft = np.array([[[0.2, 0.7, 0.1]] * 3, [[0.4, 0.3, 0.3]] * 3])
-        return Chain(name, target, draft)
-    vocab, length, seed = {"random-3": (3, 3, 3), "random-4": (4, 2, 4)}[name]
-    rng = np.random.default_rng(seed)
-    target = rng.dirichlet(np.ones(vocab), size=(length + 1, vocab))
-    draft = 0.5 * target[:length] + 0.5 * rng.dirichlet(np.ones(vocab), size=(length, vocab))
-    target[0], draft[0] = target[0, :1], draft[0, :1]
-    return Chain(name, target, draft)

@@ -1,0 +1,139 @@
+"""A drafted path of L tokens a row: the style block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from resispec_verify.evidence.eprocess import FitTest
+from resispec_verify.sampler_check.battery.chains import CHAINS, Chain, chain
+from resispec_verify.sampler_check.calls import Caller, SamplerError
+from resispec_verify.sampler_check.sources.drawing import rows_of
+from resispec_verify.sampler_check.sources.drawn import Drawn, rows_within
+from resispec_verify.sampler_check.sources.handing import PLAIN, Handing
+from resispec_verify.sampler_check.sources.sequences import Sequences, emitted_of
+from resispec_verify.sampler_check.sources.style import Style
+
+__all__ = ["BLOCK", "BlockSource"]
+
+
+class BlockSource:
+    """A drafted path of L tokens a row is verified; what is emitted is continued by the target to L + 1
+    tokens.
+
+    A block is lossless if its emitted prefix, followed by tokens of the target, has the target's joint law.
+
+    Parameters
+    ----------
+    chain : Chain
+    ragged : bool
+        Paths of different lengths.
+    flat : bool
+        Rows one after the other, with cumulative lengths, instead of padding. A path may then be empty, but
+        not all in a call.
+    handing : Handing
+    offset : int
+    """
+
+    kind = "block"
+
+    def __init__(self, chain: Chain, *, ragged: bool = False, flat: bool = False,
+                 handing: Handing = PLAIN, offset: int = 0) -> None:  # fmt: skip
+        self.name, self.ragged, self.flat, self.handing = chain.name, ragged, flat, handing
+        shifted = chain.shifted(offset) if offset else chain
+        self.target, targets = handing.laws(shifted.target)
+        self.draft, self.drafts = handing.laws(shifted.draft)
+        self.length, self.vocab, _ = self.draft.shape
+        self.sequences = Sequences(targets[0, 0], list(targets[1:]), self.name)
+        self.law = self.sequences.law
+
+    def fit(self) -> FitTest:
+        """Over all sequences, each token by itself, and each two neighbours."""
+        return self.sequences.fit(apart=1)
+
+    @property
+    def most_rows(self) -> int:
+        """Rows of the largest call."""
+        return rows_within(self.vocab * (self.length + 1))
+
+    def draw(
+        self, caller: Caller, rng: np.random.Generator, rows: int, theirs: np.random.Generator | None = None
+    ) -> Drawn:
+        """One call; ``theirs`` is the generator that the sampler gets, where it is not ``rng``."""
+        L, V = self.length, self.vocab
+        path = np.zeros((rows, L), dtype=np.int64)
+        before = np.zeros(rows, dtype=np.int64)
+        targets = np.empty((rows, L + 1, V), self.target.dtype)
+        drafts = np.empty((rows, L, V), self.draft.dtype)
+        for i in range(L):
+            targets[:, i], drafts[:, i] = self.target[i][before], self.draft[i][before]
+            before = path[:, i] = rows_of(rng, self.drafts[i][before])
+        targets[:, L] = self.target[L][before]
+        most = _cut(rng, path, targets, drafts, 0 if self.flat else 1) if self.ragged else np.full(rows, L)
+        given = {"targets": targets, "drafts": drafts, "path": path}
+        if self.flat:
+            given = _flattened(given, most)
+        given |= self.handing.coins(theirs or rng, rows, L)
+        result = self.handing.call(caller, given, theirs or rng)
+        columns = int(most.max()) + 1 if self.flat else L + 1
+        emitted, accepted = emitted_of(result, rows, V, columns, most)
+        if accepted is not None:
+            _check_accepted(emitted, accepted, path)
+        whole = np.full((rows, L + 1), -1, dtype=np.int64)
+        whole[:, :columns] = emitted
+        return Drawn(self.sequences.completed(rng, whole))
+
+    def describe(self, token: int) -> str:
+        """A sequence, in words."""
+        return self.sequences.describe(token)
+
+
+def _cut(
+    rng: np.random.Generator, path: np.ndarray, targets: np.ndarray, drafts: np.ndarray, least: int
+) -> np.ndarray:
+    """Shorten paths at random: -1 for tokens, rows of zeros for what is not there. Returns the lengths."""
+    rows, length = path.shape
+    keep = rng.integers(least, length + 1, size=rows)
+    keep[0] = max(1, keep[0]) if not keep.any() else keep[0]
+    gone = np.arange(length) >= keep[:, None]
+    path[gone] = -1
+    drafts[gone] = 0.0
+    targets[:, 1:][gone] = 0.0
+    return keep
+
+
+def _flattened(given: dict[str, np.ndarray], lengths: np.ndarray) -> dict[str, np.ndarray]:
+    """The rows one after the other without their padding, and where they begin: 0, L_1, L_1 + L_2, ..."""
+    columns = np.arange(given["targets"].shape[1])
+    there = columns < lengths[:, None]
+    return {
+        "targets": given["targets"][columns <= lengths[:, None]],
+        "drafts": given["drafts"][there[:, :-1]],
+        "path": given["path"][there[:, :-1]],
+        "lengths": np.concatenate([[0], np.cumsum(lengths)]),
+    }
+
+
+def _check_accepted(emitted: np.ndarray, accepted: np.ndarray, path: np.ndarray) -> None:
+    """The tokens that are said to be accepted must be those of the path."""
+    claimed = np.arange(path.shape[1]) < accepted[:, None]
+    wrong = claimed & (emitted[:, : path.shape[1]] != path)
+    if wrong.any():
+        row, i = (int(axis[0]) for axis in np.nonzero(wrong))
+        raise SamplerError(
+            f"says that {int(accepted[row])} tokens were accepted, but emits token {int(emitted[row, i])} at "
+            f"position {i + 1} where the path has {int(path[row, i])} (row {row})"
+        )
+
+
+def _sources(one: Chain, settings: Any, handing: Handing) -> list[BlockSource]:
+    lengths = (False, True) if settings.ragged else (False,)
+    more = {"flat": settings.flat, "handing": handing, "offset": settings.offset}
+    return [BlockSource(one, ragged=ragged, **more) for ragged in lengths]
+
+
+BLOCK = Style(
+    "block", ("targets", "drafts", "path"), Chain, CHAINS, chain, _sources,
+    options=("ragged", "flat", "uniforms"),
+)  # fmt: skip
