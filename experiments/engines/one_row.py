@@ -17,9 +17,9 @@ from typing import Any
 
 import survey
 
-from resispec_verify.sampler_check.battery import battery_names, chains, named
 from resispec_verify.sampler_check.check import CheckSettings, check_sampler
 from resispec_verify.sampler_check.draft import check_declared_draft
+from resispec_verify.sampler_check.sources.styles import named_inputs
 
 
 class CannotRun(Exception):
@@ -68,20 +68,14 @@ def checked(one: survey.Configuration, seconds: float | None) -> dict[str, Any]:
         return check_declared_draft(one.sampler, **settings).result()
     if seconds is not None:
         settings["seconds"] = seconds
-    block = one.style == "block"
     # The whole battery brings the search with it, named inputs do not.
     settings.setdefault("search", one.inputs is None)
-    inputs = None if one.inputs is None else [_input(given, block) for given in one.inputs]
+    inputs = None
+    if one.inputs is not None:
+        inputs = [
+            named_inputs([given], one.style)[0] if isinstance(given, str) else given for given in one.inputs
+        ]
     return check_sampler(one.sampler, CheckSettings(style=one.style, **settings), inputs=inputs).result()
-
-
-def _input(given: Any, block: bool) -> Any:
-    if not isinstance(given, str):
-        return given
-    if block:
-        return {chain.name: chain for chain in chains()}[given]
-    assert given in battery_names()
-    return named(given)
 
 
 def main(wrapper: str, row: str, seconds: str) -> dict[str, Any]:

@@ -89,8 +89,8 @@ class Configuration:
     settings : mapping
         Fields of `CheckSettings`; ``seconds`` may be overruled by the command line. For "declared-draft":
         ``draws`` and ``seed``.
-    inputs : sequence of str, Input or Chain, or None
-        Names of inputs of the battery or of the block style's chains, or inputs of one's own; None: all.
+    inputs : sequence of str or input, or None
+        Names of the style's inputs, or inputs of one's own; None: all of the style.
     note : str
         What was changed or supplied so that it runs here.
     judgement : Judgement or None
@@ -151,9 +151,9 @@ def source() -> Path:
 
 def most_probable(name: str) -> Any:
     """A chain of the block style whose target is certain: of each law, its most probable token."""
-    from resispec_verify.sampler_check.battery import chains
+    from resispec_verify.sampler_check.sources.styles import named_inputs
 
-    chain = {one.name: one for one in chains()}[name]
+    chain = named_inputs([name], "block")[0]
     certain = np.eye(chain.target.shape[-1])[chain.target.argmax(-1)]
     return replace(chain, name=f"{name}, most probable", target=certain)
 
