@@ -20,17 +20,12 @@ class Narrow:
 
 @functools.cache
 def prepared():
-    """Narrow blocks, and the function that the interpreter lacks.
-
-    The interpreter prepares the language again at each call of a helper, half of its time: not needed.
-    """
-    from triton.runtime.interpreter import InterpretedFunction
+    """Narrow blocks, and the function that the interpreter lacks."""
     from vllm.v1.worker.gpu.spec_decode import rejection_sampler_utils as module
 
     from resispec_verify.adapters.vllm import supply_log1p
 
     supply_log1p()
-    InterpretedFunction.__call__ = lambda self, *arguments, **options: self.rewrite()(*arguments, **options)
     for name in ("_compute_local_logits_stats", "_compute_local_residual_mass", "_resample"):
         setattr(module, f"{name}_kernel", Narrow(getattr(module, f"{name}_kernel")))
 
