@@ -49,7 +49,7 @@ def same(tokens, logits):
     return logits
 
 
-FEW = {"seconds": 300, "batches": (8,), "draws": 130_000}
+FEW = {"seconds": 300, "call_seconds": 600, "batches": (8,), "draws": 130_000}
 
 ENGINE = Engine(
     "mlx-lm",

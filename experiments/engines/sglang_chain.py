@@ -32,7 +32,7 @@ def tree(targets, drafts, path, rng):
 
 
 NOTE = "CPU, Triton's interpreter"
-FEW = {"seconds": 600, "batches": ()}
+FEW = {"seconds": 600, "call_seconds": 600, "batches": ()}
 
 ENGINE = Engine(
     "SGLang",
