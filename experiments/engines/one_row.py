@@ -37,13 +37,25 @@ def identity(engine: survey.Engine) -> dict[str, Any]:
         if there != wanted:
             raise CannotRun(f"needs {need}; {there} is installed in {_interpreter()}")
     if engine.package is not None:
-        try:
-            return {"version": version(engine.package), "commit": None}
-        except PackageNotFoundError:
-            raise CannotRun(f"needs the package {engine.package}") from None
+        # Not there, and nothing asked for: the sampler says what it lacks.
+        there = _version(engine.package)
+        return {"version": there, "commit": None, "beside": beside()}
     if "RESISPEC_ENGINE_SOURCE" not in os.environ:
         raise CannotRun(f"needs --source NAME=PATH, a clone of https://github.com/{engine.repository}")
-    return {"version": None, "commit": _commit(survey.source())}
+    return {"version": None, "commit": _commit(survey.source()), "beside": beside()}
+
+
+def beside() -> dict[str, str]:
+    """Versions of the libraries that it runs on, where they are installed."""
+    found = {name: _version(name) for name in ("numpy", "torch", "triton", "mlx")}
+    return {name: there for name, there in found.items() if there is not None}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def _interpreter() -> str:
