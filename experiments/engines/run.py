@@ -140,6 +140,7 @@ def row(
         "engine": engine.name,
         "version": answer["version"],
         "commit": answer["commit"],
+        "beside": answer["beside"],
         "configuration": one.what,
         "style": one.style,
         "note": one.note,

@@ -52,7 +52,7 @@ def row(name, kind):
     """A configuration."""
     return Configuration(
         name, f"{kind}, sampling, top-k 5", lambda rng: drafts(kind)(rng), STYLE_OF_DRAFTS,
-        settings={"draws": 16_000},
+        settings={"draws": 16_000, "call_seconds": 600},
     )  # fmt: skip
 
 

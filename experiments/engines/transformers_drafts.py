@@ -49,7 +49,7 @@ def row(name, what, kind, layers=1, exit_layer=None):
     """A configuration."""
     return Configuration(
         name, f"{kind}, {what}, temperature 0.7, top-k 5", lambda rng: drafts(kind, layers, exit_layer)(rng),
-        STYLE_OF_DRAFTS, settings={"draws": 16_000},
+        STYLE_OF_DRAFTS, settings={"draws": 16_000, "call_seconds": 600},
     )  # fmt: skip
 
 

@@ -20,10 +20,12 @@ def ensemble(targets, drafts, path, rng):
 ENGINE = Engine(
     "transformers",
     (
-        Configuration("sampling", "_speculative_sampling", step, settings={"seconds": 100}),
+        Configuration(
+            "sampling", "_speculative_sampling", step, settings={"seconds": 100, "call_seconds": 600}
+        ),
         Configuration(
             "ensemble", "_speculative_sampling, assistant_ensemble_weight=0.8", ensemble,
-            settings={"seconds": 60},
+            settings={"seconds": 60, "call_seconds": 600},
         ),
     ),
     package="transformers",

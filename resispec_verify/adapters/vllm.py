@@ -105,10 +105,10 @@ def v2_arguments(
     Returns
     -------
     dict
-        ``target_logits`` float32 (logits, V), ``draft_logits`` float32 (rows, L, V) or None,
-        ``draft_sampled`` int64 (logits,), ``cu_num_logits`` int32 (rows + 1,), ``pos`` int64
-        (logits,), ``idx_mapping`` int32 (rows,), ``expanded_idx_mapping`` and ``expanded_local_pos`` int32 (logits,), ``temperature`` float32
-        and ``seed`` int64 (rows,), ``num_speculative_steps``.
+        ``target_logits`` float32 (logits, V), ``draft_logits`` float32 (rows, L, V) or None;
+        ``draft_sampled`` and ``pos`` int64 (logits,); ``cu_num_logits`` int32 (rows + 1,); ``idx_mapping``
+        int32 (rows,); ``expanded_idx_mapping`` and ``expanded_local_pos`` int32 (logits,); ``temperature``
+        float32 and ``seed`` int64 (rows,); ``num_speculative_steps``.
     """
     import torch
 
@@ -202,13 +202,9 @@ def supply_log1p() -> None:
     In the residual, ``p (1 - q / p)``, the difference is an ulp of float32.
     """
     import triton.language as tl  # pyright: ignore[reportMissingImports]
-    from vllm.triton_utils import tldevice, triton  # pyright: ignore[reportMissingImports]
+    from vllm.triton_utils import tldevice  # pyright: ignore[reportMissingImports]
 
-    @triton.jit
-    def log1p(x):
-        return tl.log(1.0 + x)
-
-    tldevice.log1p = log1p
+    tldevice.log1p = lambda x: tl.log(1.0 + x)
 
 
 def _draw(law: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -9,8 +9,8 @@ import pytest
 
 from resispec_verify.adapters import sglang, vllm
 from resispec_verify.errors import InputError
-from resispec_verify.sampler_check.battery import chains
 from resispec_verify.sampler_check.check import CheckSettings, check_sampler
+from resispec_verify.sampler_check.sources.styles import named_inputs
 
 torch = pytest.importorskip("torch")
 
@@ -120,4 +120,4 @@ def test_engines_that_are_installed_are_not_rejected(engine, sampler):
     if engine == "vllm" and not torch.cuda.is_available():
         vllm.supply_log1p()
     settings = CheckSettings(style="block", draws=256, batches=(8,), boundary=False)
-    assert check_sampler(sampler, settings, inputs=[chains()[0]]).verdict == "not-rejected"
+    assert check_sampler(sampler, settings, inputs=named_inputs(["bonus"], "block")).verdict == "not-rejected"
