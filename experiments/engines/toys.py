@@ -31,7 +31,7 @@ TEXTS = (replace(models("impossible"), length=5, share=1.0),)
 TEXT_SETTINGS = {**_SETTINGS, "draws": 14_000}
 #: One set of siblings and one tree.
 TREES = (replace(tree("siblings"), share=1.0), replace(tree("binary"), share=1.0))
-TREE_SETTINGS = {**_SETTINGS, "draws": 14_000}
+TREE_SETTINGS = {**_SETTINGS, "draws": 16_000}
 Loop = Callable[[np.ndarray, np.ndarray, list[int], int], Sequence[int]]
 
 

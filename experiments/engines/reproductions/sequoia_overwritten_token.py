@@ -2,8 +2,9 @@
 
     PYTHONPATH=experiments/engines:CLONE python experiments/engines/reproductions/sequoia_overwritten_token.py
 
-The tree has two children of the root and one child of each; the draft is the target, so that all is accepted
-but what the order of the children loses. Its slots are numbered by node, and so is where the new token goes.
+CLONE is Sequoia, or the folder Sequoia of SpecHub. The tree has two children of the root and a child of each;
+target and draft are equal, so that the first child is accepted, and its child. With a prompt of n tokens its
+nodes lie in slots n to n + 3, by depth; the new token goes to slot n + 2, where that second one is.
 """
 
 import numpy as np
