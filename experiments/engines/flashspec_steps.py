@@ -20,8 +20,13 @@ def onehot(targets, drafts, path, rng):
 ENGINE = Engine(
     "flashspec",
     (
-        Configuration("standard", "rejection_step", standard, settings={"seconds": 60}),
-        Configuration("onehot", "rejection_step_onehot", onehot, settings={"seconds": 60, "ragged": True}),
+        Configuration("standard", "rejection_step", standard, settings={"call_seconds": 600, "seconds": 60}),
+        Configuration(
+            "onehot",
+            "rejection_step_onehot",
+            onehot,
+            settings={"call_seconds": 600, "seconds": 60, "ragged": True},
+        ),
     ),
     package="flashspec",
     needs=("flashspec==0.3.1", "torch==2.13.0"),

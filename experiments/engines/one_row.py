@@ -17,9 +17,9 @@ from typing import Any
 
 import survey
 
-from resispec_verify.sampler_check.battery import battery_names, chains, named
 from resispec_verify.sampler_check.check import CheckSettings, check_sampler
 from resispec_verify.sampler_check.draft import check_declared_draft
+from resispec_verify.sampler_check.sources.styles import named_inputs
 
 
 class CannotRun(Exception):
@@ -37,13 +37,25 @@ def identity(engine: survey.Engine) -> dict[str, Any]:
         if there != wanted:
             raise CannotRun(f"needs {need}; {there} is installed in {_interpreter()}")
     if engine.package is not None:
-        try:
-            return {"version": version(engine.package), "commit": None}
-        except PackageNotFoundError:
-            raise CannotRun(f"needs the package {engine.package}") from None
+        # Not there, and nothing asked for: the sampler says what it lacks.
+        there = _version(engine.package)
+        return {"version": there, "commit": None, "beside": beside()}
     if "RESISPEC_ENGINE_SOURCE" not in os.environ:
         raise CannotRun(f"needs --source NAME=PATH, a clone of https://github.com/{engine.repository}")
-    return {"version": None, "commit": _commit(survey.source())}
+    return {"version": None, "commit": _commit(survey.source()), "beside": beside()}
+
+
+def beside() -> dict[str, str]:
+    """Versions of the libraries that it runs on, where they are installed."""
+    found = {name: _version(name) for name in ("numpy", "torch", "triton", "mlx")}
+    return {name: there for name, there in found.items() if there is not None}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def _interpreter() -> str:
@@ -68,20 +80,14 @@ def checked(one: survey.Configuration, seconds: float | None) -> dict[str, Any]:
         return check_declared_draft(one.sampler, **settings).result()
     if seconds is not None:
         settings["seconds"] = seconds
-    block = one.style == "block"
     # The whole battery brings the search with it, named inputs do not.
     settings.setdefault("search", one.inputs is None)
-    inputs = None if one.inputs is None else [_input(given, block) for given in one.inputs]
+    inputs = None
+    if one.inputs is not None:
+        inputs = [
+            named_inputs([given], one.style)[0] if isinstance(given, str) else given for given in one.inputs
+        ]
     return check_sampler(one.sampler, CheckSettings(style=one.style, **settings), inputs=inputs).result()
-
-
-def _input(given: Any, block: bool) -> Any:
-    if not isinstance(given, str):
-        return given
-    if block:
-        return {chain.name: chain for chain in chains()}[given]
-    assert given in battery_names()
-    return named(given)
 
 
 def main(wrapper: str, row: str, seconds: str) -> dict[str, Any]:

@@ -81,14 +81,13 @@ def _cells(result: dict[str, Any], judgement: survey.Judgement) -> list[str]:
     tv = result["detectable_tv"]
     why = f"**{judgement.what}**: {judgement.reason}"
     if judgement.reproduction:
-        path = f"../experiments/engines/reproductions/{judgement.reproduction}.py"
-        why += f" [Reproduction]({path})."
+        why += f" Reproduction: `experiments/engines/reproductions/{judgement.reproduction}.py`."
     if judgement.upstream:
         why += f" Upstream: {_upstream(judgement.upstream)}."
     configuration = result["configuration"] + (f" ({result['note']})" if result["note"] else "")
     return [
         result["engine"],
-        result["version"] or result["commit"][:10] + result["commit"][40:],
+        result["version"] or _commit(result["commit"]),
         configuration,
         result["style"],
         *(_short(result[part]) for part in ("law", "independence", "ends")),
@@ -98,6 +97,11 @@ def _cells(result: dict[str, Any], judgement: survey.Judgement) -> list[str]:
         why,
         f"`{result['command'].removeprefix('python experiments/engines/')}`",
     ]
+
+
+def _commit(commit: str | None) -> str:
+    """Ten digits, and whether the clone was changed."""
+    return "not installed" if commit is None else commit[:10] + commit[40:]
 
 
 def _short(part: str) -> str:

@@ -53,7 +53,8 @@ def main() -> int:
         if given.list:
             print(f"{name}:{one.name}  {engines[name].name}, {one.what}")
             continue
-        found = measured(name, one, engines[name], sources.get(name), pythons.get(name), given.seconds)
+        wrapper = survey.HERE / f"{name}.py"
+        found = measured(wrapper, one, engines[name], sources.get(name), pythons.get(name), given.seconds)
         print(f"{name}:{one.name}: {found.get('cannot') or summary(found)}", flush=True)
         if "cannot" not in found:
             given.out.mkdir(parents=True, exist_ok=True)
@@ -82,12 +83,12 @@ def _by_name(words: list[str], engines: dict[str, survey.Engine]) -> dict[str, P
 
 
 def measured(
-    name: str,
+    wrapper: Path,
     one: survey.Configuration,
     engine: survey.Engine,
-    source: Path | None,
-    python: Path | None,
-    seconds: float | None,
+    source: Path | None = None,
+    python: Path | None = None,
+    seconds: float | None = None,
 ) -> dict[str, Any]:
     """One row, from a process of its own; or ``{"cannot": why}``."""
     environment = {**os.environ, **engine.environment}
@@ -95,8 +96,7 @@ def measured(
     environment["PYTHONPATH"] = os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     if source:
         environment["RESISPEC_ENGINE_SOURCE"] = str(source)
-    here = survey.HERE
-    words = [python or sys.executable, here / "one_row.py", here / f"{name}.py", one.name, seconds or ""]
+    words = [python or sys.executable, survey.HERE / "one_row.py", wrapper, one.name, seconds or ""]
     limit = GRACE + (seconds or one.settings.get("seconds", 600.0))
     started = time.monotonic()
     try:
@@ -110,7 +110,7 @@ def measured(
         return {"cannot": f"its process ended with status {ran.returncode} and no result; it says why above"}
     if "cannot" in answer:
         return answer
-    return row(name, one, engine, answer["result"], time.monotonic() - started, seconds)
+    return row(wrapper.stem, one, engine, answer["result"], time.monotonic() - started, seconds)
 
 
 def row(
@@ -132,13 +132,15 @@ def row(
     words += [f"--python {name}=PYTHON"] * bool(engine.needs) + [f"--source {name}=CLONE"] * bool(
         engine.repository
     )
-    words += [f"--seconds {seconds:g}"] * (seconds is not None)
+    if seconds is not None:
+        words.append(f"--seconds {seconds:g}")
     return {
         "wrapper": name,
         "row": one.name,
         "engine": engine.name,
         "version": answer["version"],
         "commit": answer["commit"],
+        "beside": answer["beside"],
         "configuration": one.what,
         "style": one.style,
         "note": one.note,

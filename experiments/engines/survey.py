@@ -11,17 +11,22 @@ import importlib.util
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-__all__ = ["JUDGEMENTS", "STYLE_OF_DRAFTS", "Configuration", "Engine", "Judgement", "source", "wrappers"]
+import numpy as np
+
+__all__ = [
+    "JUDGEMENTS", "STYLE_OF_DRAFTS", "Configuration", "Engine", "Judgement", "most_probable", "softened",
+    "source", "wrappers",
+]  # fmt: skip
 
 HERE = Path(__file__).parent
 # Modules of this folder that are no wrappers.
-FRAME = ("survey", "run", "one_row", "page")
-#: Beside `check`'s styles: a function of `rng` that gives a draft's tokens and the logits declared for them,
-#: as `resispec_verify.testing.assert_draft_as_declared` takes it.
+FRAME = ("survey", "run", "one_row", "page", "toys")
+#: Beside the styles of `check`: a function of `rng` that gives tokens and the logits declared for them, as
+#: `resispec_verify.testing.assert_draft_as_declared` takes it.
 STYLE_OF_DRAFTS = "declared-draft"
 #: Which verdicts a judgement agrees with.
 JUDGEMENTS = {
@@ -84,8 +89,8 @@ class Configuration:
     settings : mapping
         Fields of `CheckSettings`; ``seconds`` may be overruled by the command line. For "declared-draft":
         ``draws`` and ``seed``.
-    inputs : sequence of str, Input or Chain, or None
-        Names of inputs of the battery or of the block style's chains, or inputs of one's own; None: all.
+    inputs : sequence of str or input, or None
+        Names of the style's inputs, or inputs of one's own; None: all of the style.
     note : str
         What was changed or supplied so that it runs here.
     judgement : Judgement or None
@@ -142,6 +147,20 @@ class Engine:
 def source() -> Path:
     """The clone that ``--source`` named; inside a sampler. Its root is on ``sys.path`` already."""
     return Path(os.environ["RESISPEC_ENGINE_SOURCE"])
+
+
+def most_probable(name: str) -> Any:
+    """A chain of the block style whose target is certain: of each law, its most probable token."""
+    from resispec_verify.sampler_check.sources.styles import named_inputs
+
+    chain = named_inputs([name], "block")[0]
+    certain = np.eye(chain.target.shape[-1])[chain.target.argmax(-1)]
+    return replace(chain, name=f"{name}, most probable", target=certain)
+
+
+def softened(targets: np.ndarray) -> np.ndarray:
+    """Laws with the same most probable token where all are possible: what a greedy sampler is given."""
+    return 0.6 * targets + 0.4 / targets.shape[-1]
 
 
 def wrappers(folder: Path = HERE) -> dict[str, Engine]:
