@@ -53,12 +53,12 @@ def check(
     Parameters
     ----------
     sampler : callable
-        By ``style``: ``sampler(target, draft, rng)``, ``sampler(target, draft, candidates, rng)`` or
-        ``sampler(targets, drafts, path, rng)``; see `resispec_verify.sampler_check.check.check_sampler`.
+        Called by ``style``, as ``sampler(target, draft, rng)`` by default; see
+        `resispec_verify.sampler_check.check.check_sampler`.
     pairs : sequence, optional
         What it is checked on: names of the fixed battery, or ``(target, draft)`` probabilities ``(V,)``.
         Default: the battery, and a search for the worst pair.
-    style : {"tokens", "candidates", "block"}
+    style : {"tokens", "candidates", "uniforms", "block", "tree", "text"}
     **settings
         Of `resispec_verify.sampler_check.settings.CheckSettings`: draws, seconds, alpha, seed, ...
 

@@ -15,7 +15,7 @@ PROGRAM = "resispec-verify"
 #: A command is the function of its name in the module of its name.
 COMMANDS = (
     "kl", "inspect", "limits", "drift", "explore", "picture", "runtime", "report", "record", "replay",
-    "compare", "tree", "rules", "check", "prove",
+    "compare", "tree", "rules", "engines", "check", "prove",
 )  # fmt: skip
 
 
@@ -47,8 +47,8 @@ def make_app(names: Sequence[str] = COMMANDS, *, loaded: bool = True) -> Any:
 def _summary(name: str) -> str:
     """The first paragraph of a command's documentation, from its source."""
     where = importlib.util.find_spec(f"resispec_verify.cli.{name}")
-    assert where is not None and where.origin is not None
-    for node in ast.parse(Path(where.origin).read_text(encoding="utf-8")).body:
+    source = Path(str(where.origin if where else None)).read_text(encoding="utf-8")
+    for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef) and (
             node.name == name or f"{name}.default" in map(ast.unparse, node.decorator_list)
         ):

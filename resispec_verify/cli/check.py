@@ -26,11 +26,13 @@ from resispec_verify.tables.reading import Reading, pairs_of, resolved
 FIRST_POSITIONS = 4
 # Options on which draws depend, besides the seed; and those that only say where pairs come from.
 AGAIN = (
-    "rule", "ragged", "input", "target", "draft", "logits", "positions", "temperature", "draws", "no_search",
-    "no_boundary", "style", "candidates", "proposal", "flat", "uniforms", "give", "dtype", "offset", "arrays",
-    "alpha",
+    "rule", "ragged", "input", "target", "draft", "logits", "positions", "only_logits", "temperature",
+    "draws", "no_search", "no_boundary", "style", "candidates", "proposal", "flat", "uniforms", "give",
+    "dtype", "offset", "arrays", "alpha",
 )  # fmt: skip
-OF_INPUTS = ("ragged", "input", "logits", "positions", "temperature", "draws", "no_search")
+OF_INPUTS = (
+    "ragged", "input", "logits", "positions", "only_logits", "temperature", "draws", "no_search",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +98,8 @@ class PairOptions(TemperatureOption, DumpOptions, HandOptions):
     """An input of the style's fixed battery by name; repeat for several. Default: all."""
     positions: Text | None = None
     """Range A:B of positions of a dump, 0-based, B excluded. Default: the first four."""
+    only_logits: Flag = False
+    """Only positions of dumps, each with all draws: no battery and no search."""
 
     def inputs(self, style: str) -> list[Any] | None:
         """Inputs by name, by hand, and of dumps; None for the whole battery."""
@@ -107,19 +111,26 @@ class PairOptions(TemperatureOption, DumpOptions, HandOptions):
             )
         if (self.positions is not None or self.temperature is not None) and not self.logits:
             raise InputError("--positions and --temperature are for --logits")
+        if self.only_logits and not self.logits:
+            raise InputError("--only-logits needs --logits, which is not given; leave it out")
+        if self.only_logits and (self.input or self.by_hand):
+            raise InputError(
+                "--only-logits leaves all other inputs out; leave out --input, --target and --draft"
+            )
         found = named_inputs(self.input or [], style)
         if self.by_hand:
             pair = self.pair()
             found.append(Input("by hand", pair.target, pair.draft))
         if not self.logits:
             return found or None
-        found = found or [*inputs_of(style)]
+        if not self.only_logits:
+            found = found or [*inputs_of(style)]
         reading = self.reading(None, self.positions)
         for path in self.paths:
             dump = open_dump(path)
             if self.positions is None:
                 reading = replace(reading, stop=min(FIRST_POSITIONS, dump.positions))
-            found += _of_dump(dump, _of_logits(dump, reading))
+            found += _of_dump(dump, _of_logits(dump, reading), self.only_logits)
         return found
 
 
@@ -169,8 +180,8 @@ def check(
         flat=call.flat, uniforms=call.uniforms, give=call.give, dtype=call.dtype, offset=call.offset,
         arrays=call.arrays,
         alpha=effort.alpha, power=effort.power, draws=DRAWS if effort.draws is None else effort.draws,
-        seconds=effort.seconds, call_seconds=effort.call_seconds, search=not effort.no_search,
-        boundary=not effort.no_boundary, seed=effort.seed,
+        seconds=effort.seconds, call_seconds=effort.call_seconds,
+        search=not (effort.no_search or pairs.only_logits), boundary=not effort.no_boundary, seed=effort.seed,
     )  # fmt: skip
     result = check_apart.run_apart(
         check_apart.SamplerJob(sampler, settings, call.rule, pairs.inputs(call.style))
@@ -183,9 +194,9 @@ def check(
     return 0 if result.verdict == "not-rejected" else 1
 
 
-def _of_dump(dump: FlatDump, reading: Reading) -> list[Input]:
-    """The pairs of a dump, each with fewer draws the wider it is."""
-    share = min(1.0, 64 / dump.vocab)
+def _of_dump(dump: FlatDump, reading: Reading, alone: bool) -> list[Input]:
+    """The pairs of a dump, each with fewer draws the wider it is, unless there are no others."""
+    share = 1.0 if alone else min(1.0, 64 / dump.vocab)
     return [
         Input(f"{dump.path}, position {int(position)}", np.asarray(p), np.asarray(q), share)
         for members in pairs_of(dump, reading)

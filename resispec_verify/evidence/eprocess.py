@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import gammaln
@@ -42,15 +43,18 @@ class Grouping:
     Attributes
     ----------
     name : str
-    cell : int64 array (V,)
+    cell : array of integers (V,)
         The cell of each token; what stands at tokens of probability 0 does not matter.
     law : float64 array (K,)
         Probability of each cell, all positive.
+    tail : bool
+        Whether it has two cells, the most probable tokens and the others.
     """
 
     name: str
     cell: np.ndarray
     law: np.ndarray
+    tail: bool = False
 
     @classmethod
     def of(cls, name: str, cell: np.ndarray, law: np.ndarray) -> Grouping:
@@ -147,6 +151,7 @@ def regret(draws: int, cells: int) -> float:
     return float(gammaln(draws + half) + gammaln(0.5) - gammaln(half) - gammaln(draws + 0.5))
 
 
+@lru_cache(maxsize=1 << 14)
 def detectable_tv(draws: int, cells: int, bets: int, alpha: float, power: float) -> float:
     """The smallest total variation between cells that a `FitTest` is sure to find with this power.
 
@@ -187,6 +192,11 @@ class SwapTest:
     ----------
     cell : int64 array (V,)
         Cell of each token, for the learned association.
+
+    Attributes
+    ----------
+    pairs, equal : int
+        Pairs so far, and those whose entries are equal.
     """
 
     def __init__(self, cell: np.ndarray) -> None:
@@ -194,7 +204,7 @@ class SwapTest:
         size = int(cell.max()) + 1
         self.seen = np.zeros((size, size))
         self.wealth = np.zeros(len(EQUALITY_BETS) + 1)
-        self.pairs = 0
+        self.pairs = self.equal = 0
 
     def update(self, x: np.ndarray, y: np.ndarray) -> None:
         """Add pairs, integers ``(n,)`` each; an odd one at the end is left out."""
@@ -211,6 +221,7 @@ class SwapTest:
         self.wealth[-1] += _swap_evidence(score[a, b], score[a[0::2], b[1::2]], score[a[1::2], b[0::2]])
         np.add.at(self.seen, (a, b), 1.0)
         self.pairs += n
+        self.equal += int(np.count_nonzero(x == y))
 
     def _association(self) -> np.ndarray:
         """Log of joint over product frequencies so far, shrunk towards independence."""
@@ -220,6 +231,19 @@ class SwapTest:
             return np.zeros_like(self.seen)
         product = np.outer(rows, columns) / total
         return np.log((self.seen + SHRINKAGE) / (product + SHRINKAGE))
+
+    @property
+    def by_equality(self) -> bool:
+        """Whether the best bet is one on equal entries, and not the learned association."""
+        return int(np.argmax(self.wealth)) < len(EQUALITY_BETS)
+
+    def most_associated(self) -> tuple[int, int, float, float]:
+        """The cells whose frequency as a pair differs most from the product of theirs, and both numbers."""
+        total = max(1.0, float(self.seen.sum()))
+        seen = self.seen / total
+        product = np.outer(seen.sum(axis=1), seen.sum(axis=0))
+        x, y = divmod(int(np.argmax(np.abs(seen - product))), len(seen))
+        return x, y, float(seen[x, y]), float(product[x, y])
 
     @property
     def log_evidence(self) -> float:

@@ -66,7 +66,8 @@ def usable_candidates(rule: Rule, candidates: int) -> int:
 
 def fair_draws(rule: Rule, proposal: Proposal, declared: bool) -> bool:
     """Whether each token is drawn as often as its test expects, see `Rule.condition`."""
-    return declared and proposal == rule.proposal and isinstance(proposal, (Iid, WithoutReplacement))
+    own = declared and proposal == rule.proposal and isinstance(proposal, (Iid, WithoutReplacement))
+    return own and rule.rejects_its_residual
 
 
 def eps_of(array: Array) -> float:

@@ -124,6 +124,10 @@ def acceptance(rule: Rule, rows: RoundRows, tokens: np.ndarray) -> np.ndarray:
 def replayable(rule: Rule | PathRule, where: str) -> Rule | Block:
     """The rule, if rounds can be replayed with it; raises `InputError`, which begins with ``where``."""
     if isinstance(rule, Block):
+        if changed := rule.changed_options():
+            raise InputError(
+                f"{where}: replay knows block with its defaults only; leave out {', '.join(changed)}"
+            )
         return rule
     if not isinstance(rule, Rule):
         raise InputError(f"{where}: replay knows of the rules for paths only block")

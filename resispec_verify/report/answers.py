@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from resispec_verify.report.table import print_lines, print_records, printable
+from resispec_verify.report.table import number, print_lines, print_records, printable
 from resispec_verify.sampler_check.lines import lines
 from resispec_verify.sampler_check.settings import CheckResult
 
@@ -48,6 +48,28 @@ def print_check(sampler: str, result: CheckResult, console: Any) -> None:
     console.print(result.verdict.replace("-", " "), style=COLOURS[result.verdict], end="")
     console.print(f" ({result.draws} draws, {result.seconds:.1f} s, stopped: {result.stopped})", markup=False)
     print_lines(console, [printable(line, None) for line in lines(result)])
+    rows = [row for row in result.inputs if row["rows"] is None]
+    if result.witness is None and len(rows) > 1:
+        print_records(
+            console,
+            "total variation that would have been found, by input",
+            [_stream(row, failed=any(row["error"] for row in rows)) for row in rows],
+            dispensable=("tail", "single tokens"),
+            left=("input", "failed"),
+        )
+
+
+def _stream(row: dict[str, Any], *, failed: bool) -> dict[str, str]:
+    """What the draws on one input exclude."""
+    found = {
+        "input": printable(row["input"], 48),
+        "draws": str(row["draws"]),
+        "TV": f"{row['detectable_tv']:.4f}",
+        "groups": str(row["cells"]),
+        "single tokens": f"{row['detectable_tv_tokens']:.4f}",
+        "tail": number(row["detectable_tail"]),
+    }
+    return found | {"failed": printable(row["error"] or "", 48)} if failed else found
 
 
 def print_replay(row: dict[str, Any], console: Any) -> None:

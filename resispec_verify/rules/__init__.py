@@ -35,17 +35,21 @@ if TYPE_CHECKING:
     from resispec_verify.rules.shipped.k_seq import KSeq as KSeq
     from resispec_verify.rules.shipped.llama_cpp import LlamaCpp as LlamaCpp
     from resispec_verify.rules.shipped.medusa import Medusa as Medusa
+    from resispec_verify.rules.shipped.openvino import OpenVINO as OpenVINO
     from resispec_verify.rules.shipped.optimal_joint import OptimalJoint as OptimalJoint
     from resispec_verify.rules.shipped.optimal_sequential import OptimalSequential as OptimalSequential
     from resispec_verify.rules.shipped.optimal_siblings import OptimalSiblings as OptimalSiblings
     from resispec_verify.rules.shipped.optimal_without_replacement import (
         OptimalWithoutReplacement as OptimalWithoutReplacement,
     )
+    from resispec_verify.rules.shipped.redraw import Redraw as Redraw
+    from resispec_verify.rules.shipped.relaxed import Relaxed as Relaxed
     from resispec_verify.rules.shipped.resispec import ResiSpec as ResiSpec
     from resispec_verify.rules.shipped.resispec import get_proxy as get_proxy
     from resispec_verify.rules.shipped.sequoia import Sequoia as Sequoia
     from resispec_verify.rules.shipped.sequoia_resispec import SequoiaResiSpec as SequoiaResiSpec
     from resispec_verify.rules.shipped.sglang import SGLang as SGLang
+    from resispec_verify.rules.shipped.shared_noise import SharedNoise as SharedNoise
     from resispec_verify.rules.shipped.spechub import SpecHub as SpecHub
     from resispec_verify.rules.shipped.spechub import SpecHubForce as SpecHubForce
     from resispec_verify.rules.shipped.specinfer import SpecInfer as SpecInfer
@@ -53,6 +57,7 @@ if TYPE_CHECKING:
         SpecInferSkipDuplicates as SpecInferSkipDuplicates,
     )
     from resispec_verify.rules.shipped.speculative import Speculative as Speculative
+    from resispec_verify.rules.shipped.synthetic import Synthetic as Synthetic
     from resispec_verify.rules.shipped.token_match import TokenMatch as TokenMatch
 else:
 

@@ -69,7 +69,7 @@ def _check_attributes(rule: Any) -> None:
         value = getattr(rule, name)
         if not (isinstance(value, str) and value.strip() and value.isprintable()):
             raise InputError(f"{name} must be a text of one line, got {_shown(value)}")
-    for name in ("claims_exact", "stays_in_support"):
+    for name in ("claims_exact", "stays_in_support", "rejects_its_residual"):
         if not isinstance(getattr(rule, name), bool):
             raise InputError(f"{name} must be True or False, got {_shown(getattr(rule, name))}")
     if not (isinstance(rule.depends_on, str) and rule.depends_on in _DEPENDS_ON):
@@ -215,7 +215,7 @@ class CheckedRule(Rule):
 
     def __post_init__(self) -> None:
         for name in ("name", "claims_exact", "source", "depends_on", "most_candidates", "least_candidates",
-                     "proposal", "stays_in_support"):  # fmt: skip
+                     "proposal", "stays_in_support", "rejects_its_residual"):  # fmt: skip
             object.__setattr__(self, name, getattr(self.rule, name))
         if type(self.proposal) not in _OUR_PROPOSALS:
             object.__setattr__(self, "proposal", CheckedProposal(self.proposal, self._checks.where))

@@ -151,6 +151,9 @@ class Rule(Described):
     proposal: ClassVar[Proposal] = Iid()
     #: Whether everything it can emit after a rejection lies in the target's support.
     stays_in_support: ClassVar[bool] = True
+    #: Whether a candidate drawn as its test expects is rejected as often as the residual has mass, so that
+    #: dividing by that mass magnifies nothing. Not so of a test that looks at something else.
+    rejects_its_residual: ClassVar[bool] = True
 
     def __init_subclass__(cls, **options: Any) -> None:
         """A sum over paths is of the class that defines it: a subclass may do something else."""

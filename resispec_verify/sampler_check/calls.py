@@ -11,17 +11,22 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
-from array_api_compat import is_cupy_array
+from array_api_compat import is_cupy_array, is_torch_array
 
+from resispec_verify.backends import to_numpy
 from resispec_verify.rules.foreign import muted, reason_of
 
-__all__ = ["Caller", "SamplerError", "tokens_of"]
+__all__ = ["Caller", "SamplerError", "SamplerHangs", "tokens_of"]
 
 T = TypeVar("T")
 
 
 class SamplerError(Exception):
     """The sampler did not do what a sampler does; the message says what."""
+
+
+class SamplerHangs(SamplerError):
+    """A call did not return; it goes on beside the run, so that no other is made."""
 
 
 class Caller:
@@ -101,18 +106,18 @@ class Caller:
             while not done.wait(min(0.2, self.limit / 4)):
                 started = self._started
                 if started is not None and time.monotonic() - started > self.limit:
-                    raise SamplerError(f"did not return within {self.limit:g} s")
+                    raise SamplerHangs(f"did not return within {self.limit:g} s")
         good, value = outcome[0]
         if not good:
             raise value
         return value
 
-    def some(self, draw: Callable[[], T], calls: int) -> list[T]:
-        """The results of so many draws, or of fewer where the time of the run is over; at least one."""
+    def some(self, draw: Callable[[], T], calls: int, until: float = math.inf) -> list[T]:
+        """The results of so many draws, at least one, or of fewer where the run, or ``until``, is over."""
 
         def job() -> list[T]:
             found = [draw()]
-            while len(found) < calls and not self.late:
+            while len(found) < calls and time.monotonic() < min(self.until, until):
                 found.append(draw())
             return found
 
@@ -125,9 +130,9 @@ def _fetched(result: Any) -> Any:
         return tuple(map(_fetched, result))
     if isinstance(result, list) and result and hasattr(result[0], "dtype"):
         return [_fetched(one) for one in result]
-    if is_cupy_array(result):
-        return result.get()
-    return result.detach().cpu() if hasattr(result, "detach") else result
+    if is_cupy_array(result) or is_torch_array(result):
+        return to_numpy(result)
+    return result
 
 
 def tokens_of(

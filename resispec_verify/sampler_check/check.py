@@ -14,7 +14,6 @@ of the uniforms it is looked at what comes out, not how often.
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,10 +23,13 @@ import numpy as np
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.statistical import detectable
 from resispec_verify.sampler_check.battery import Chain, Input, Models, Tree
-from resispec_verify.sampler_check.calls import Caller, SamplerError
-from resispec_verify.sampler_check.ends import at_the_ends, on
-from resispec_verify.sampler_check.probes import DEPENDENT, Finding, Probe, seed_of
-from resispec_verify.sampler_check.search import search_pairs
+from resispec_verify.sampler_check.calls import Caller, SamplerError, SamplerHangs
+from resispec_verify.sampler_check.ends import at_the_ends
+from resispec_verify.sampler_check.outcome import ERROR, row_of, witness_of
+from resispec_verify.sampler_check.pace import LEAST, Pace
+from resispec_verify.sampler_check.probes import Finding, Probe, seed_of
+from resispec_verify.sampler_check.schedule import reach, rounds
+from resispec_verify.sampler_check.search import LEAST_DRAWS, MOST_DRAWS, PAIRS, search_pairs
 from resispec_verify.sampler_check.settings import CheckResult, CheckSettings
 from resispec_verify.sampler_check.sources.styles import STYLES, handing_of, inputs_of
 
@@ -40,6 +42,8 @@ SMALL_BATCH_CALLS = 512
 SEARCHED = 3
 # Vocabulary up to which uniforms at their ends are tried.
 NARROW = 64
+# Of the time that is left once the inputs were reached, what uniforms at their ends may take.
+ENDS = 1 / 8
 
 
 def check_sampler(
@@ -53,13 +57,26 @@ def check_sampler(
     Parameters
     ----------
     sampler : callable
-        By style. "tokens": ``sampler(target, draft, rng)`` with probabilities ``(rows, V)``, float64, and a
-        `numpy.random.Generator`; rows are independent trials, and it draws its own candidates. "candidates":
-        ``sampler(target, draft, candidates, rng)``, ``candidates`` ``(rows, n)``. Both return the emitted
-        tokens ``(rows,)``, or those and the index of the accepted candidate, n for none. "block":
-        ``sampler(targets, drafts, path, rng)`` with ``targets (rows, L + 1, V)``, ``drafts (rows, L, V)``
-        and the drafted ``path (rows, L)``; it returns the emitted tokens ``(rows, L + 1)``, padded with -1
-        after the accepted prefix and the token that follows it.
+        Called by style; rows are independent trials, probabilities are float64 arrays unless ``give``,
+        ``dtype`` and ``arrays`` say otherwise, ``rng`` is a `numpy.random.Generator`.
+
+        - "tokens": ``(target, draft, rng)``, ``(rows, V)`` each; it draws its own candidates.
+        - "candidates": ``(target, draft, candidates, rng)``, ``candidates (rows, n)``.
+        - "uniforms": the same with ``uniforms (rows, n + 1)`` for ``rng``: one for the test of each
+          candidate, and the last for the draw after them. All three return the emitted tokens ``(rows,)``, or
+          those and the index of the accepted candidate, n for none.
+        - "block": ``(targets, drafts, path, rng)`` with ``targets (rows, L + 1, V)``, ``drafts (rows, L, V)``
+          and the drafted ``path (rows, L)``; it returns the emitted tokens ``(rows, L + 1)``, padded with -1
+          after the accepted prefix and the token that follows it. With ``flat``,
+          ``(targets, drafts, path, lengths, rng)``: rows one after the other, ``lengths (rows + 1,)`` the
+          cumulative lengths of the paths, 0 first; as many columns as the longest path of the call, and one.
+        - "tree": ``(targets, drafts, tokens, parents, rng)`` with ``tokens (rows, N)``, ``parents (N,)``, -1
+          for children of the root, and ``targets``, ``drafts (rows, N + 1, V)``: row 0 after the prompt, row
+          i + 1 after node i. It returns ``(rows, depth + 1)``, padded alike. Both this and "block" may return
+          a tuple, with how many candidates were accepted ``(rows,)``.
+        - "text": ``(target, draft, prompt, length, rng)`` with models that are called with a text of integers
+          ``(..., T)`` and give the laws ``(..., T, V)`` of the token after each, and ``prompt (rows, k)``. It
+          returns ``length`` new tokens a row; more are cut.
     settings : CheckSettings, optional
     inputs : sequence of Input, Chain, Tree or Models, optional
         By style. Default: its fixed battery.
@@ -100,6 +117,7 @@ class _Run:
         for probe in self.small + self.probes:
             probe.alpha = self.alpha
         self.not_reached: list[str] = []
+        self.errors: list[tuple[str, str]] = []  # of what is no probe, and where
         self.extra = 0  # draws outside of the probes
 
     def _sources(self) -> list[Any]:
@@ -115,22 +133,19 @@ class _Run:
     def _probes(self) -> tuple[list[Probe], list[Probe]]:
         """Streams of draws in small batches, on the first input; and in large ones, on all."""
         chosen, seed = self.settings, self.settings.seed
+        paces = [Pace()]
+        paces += [Pace(paces[0]) for _ in self.sources]  # of the other inputs, and of two of them mixed
+        large = [
+            Probe(source, max(1, round(chosen.draws * one.share)), 1.0, seed, pace=pace)
+            for source, one, pace in zip(self.sources, self._repeated(), paces, strict=False)
+        ]
+        most = min(SMALL_BATCH_DRAWS, chosen.draws)
         small = [
-            Probe(
-                self.sources[0],
-                min(SMALL_BATCH_DRAWS, SMALL_BATCH_CALLS * rows, chosen.draws),
-                1.0,
-                seed,
-                rows,
-            )
+            Probe(self.sources[0], min(most, SMALL_BATCH_CALLS * rows), 1.0, seed, rows, pace=paces[0])
             for rows in chosen.batches
         ]
-        large = [
-            Probe(source, max(1, round(chosen.draws * one.share)), 1.0, seed)
-            for source, one in zip(self.sources, self._repeated(), strict=True)
-        ]
         if (mixed := self._mixed()) is not None:
-            large.append(Probe(mixed, max(1, chosen.draws // 8), 1.0, seed))
+            large.append(Probe(mixed, max(1, chosen.draws // 8), 1.0, seed, pace=paces[-1]))
         return small, large
 
     def _repeated(self) -> list[Any]:
@@ -147,86 +162,139 @@ class _Run:
         """Do it all."""
         chosen, started = self.settings, time.monotonic()
         self.caller.until = started + chosen.seconds
-        found: tuple[Probe, Finding] | None = None
+        found, hung = None, []
         try:
-            found = self._boundary() or self._rounds(self.small) or self._rounds(self.probes)
-            if found is None and self.searching:
-                found = self._search()
+            found = self._found()
             if found is not None:
                 found = found[0], self._explained(*found)
-            verdict, reasons = ("rejected", [found[1].reason]) if found else ("not-rejected", [])
-            self.not_reached += [probe.name for probe in self.probes if not probe.fit.draws]
-            if found is None and not any(probe.fit.draws for probe in self.probes):
-                raise SamplerError(f"no input was reached in {chosen.seconds:g} s; give more seconds")
-        except SamplerError as failure:
-            found, verdict, reasons = None, "error", [str(failure)]
+        except SamplerHangs as failure:
+            hung = [str(failure)]
+        if not hung and found is None:
+            self.not_reached += [
+                one.name for one in self.probes if one.error is None and self._bound(one) >= 1.0
+            ]
+        failed = hung + self._failed()
+        if not failed and found is None and not any(probe.fit.draws for probe in self.probes):
+            failed = [f"no input was reached in {chosen.seconds:g} s; give more seconds"]
+        verdict = "rejected" if found else "error" if failed else "not-rejected"
         late = "time" if self.caller.late else "draws"
         return CheckResult(
-            verdict, reasons + self.caller.notes, self._draws(), chosen.alpha, self.alpha, self.tests,
-            chosen.power, chosen.seed,
-            detectable_tv=self._detectable() if verdict == "not-rejected" else None,
-            witness=None if found is None else self._witness(*found),
-            inputs=[self._row(probe) for probe in self.small + self.probes if probe.fit.draws],
-            not_reached=self.not_reached if verdict == "not-rejected" else [],
+            verdict, ([found[1].reason] if found else []) + failed + self.caller.notes, self._draws(),
+            chosen.alpha, self.alpha, self.tests, chosen.power, chosen.seed,
+            detectable_tv=None if found else self._detectable(),
+            witness=None if found is None else witness_of(*found, chosen.seed, ERROR / self.tests),
+            inputs=[
+                row_of(one, chosen.power) for one in self.small + self.probes if one.fit.draws or one.error
+            ],
+            not_reached=[] if found else self.not_reached,
             stopped=late if verdict == "not-rejected" else verdict,
             seconds=time.monotonic() - started,
         )  # fmt: skip
 
-    def _draws(self) -> int:
-        return self.extra + sum(probe.fit.draws for probe in self.small + self.probes)
+    def _found(self) -> tuple[Probe, Finding] | None:
+        """All inputs a little, then what is special on some, then all inputs as far as time goes."""
+        caller, power = self.caller, self.settings.power
+        found = (
+            reach(caller, self.probes, power)
+            or self._boundary()
+            or reach(caller, self.small, power)
+            or rounds(caller, self.small + self.probes, power)
+        )
+        if found is None and self.searching and not all(probe.error for probe in self.probes):
+            found = self._search()
+        return found
 
-    def _rounds(self, probes: Sequence[Probe]) -> tuple[Probe, Finding] | None:
-        """Step whichever probe has cost least so far, until one rejects or all are spent."""
-        while not self.caller.late and (left := [probe for probe in probes if not probe.spent]):
-            probe = min(left, key=lambda probe: probe.cost)
-            with on(probe.name):
-                probe.step(self.caller)
-            if (finding := probe.finding()) is not None:
-                return probe, finding
-        return None
+    def _failed(self) -> list[str]:
+        """What the sampler raised, each once, with where."""
+        where: dict[str, list[str]] = {}
+        for error, name in [*((one.error, one.name) for one in self.probes + self.small), *self.errors]:
+            if error is not None:
+                where.setdefault(error, []).append(name)
+        return [
+            f"{error} (on {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''})"
+            for error, names in where.items()
+        ]
+
+    def _draws(self) -> int:
+        return self.extra + sum(probe.fit.draws + probe.tried for probe in self.small + self.probes)
 
     def _boundary(self) -> tuple[Probe, Finding] | None:
-        """Uniforms at their ends: whatever comes out must be possible."""
+        """Uniforms at their ends, where ordinary ones were tried before: what shows without an odd uniform is
+        not to be blamed on one. For a slow sampler, a share of the time.
+        """
         if not self.settings.boundary:
             return None
-        for source, ordinary in zip(self.sources, self.probes, strict=False):
-            if source.vocab > NARROW:
+        narrow = [one for one in self.probes if one.source in self.sources and one.source.vocab <= NARROW]
+        end = self.caller.until
+        cut: list[str] = []
+        share = ENDS * (end - time.monotonic()) / max(1, len(narrow))
+        for ordinary in narrow:
+            if ordinary.error is not None:
                 continue
-            if self.caller.late:
-                self.not_reached.append(f"uniforms at their ends on {source.name}")
+            source = ordinary.source
+            if not ordinary.fit.draws or ordinary.pace.seconds(1) > share or self.caller.late:
+                cut.append(source.name)
                 continue
-            # What shows without an odd uniform is not to be blamed on one.
-            with on(ordinary.name):
-                ordinary.step(self.caller)
-            if (finding := ordinary.finding()) is not None:
-                return ordinary, finding
             probe = Probe(source, 0, 1.0, self.settings.seed)
-            finding, drawn = at_the_ends(self.caller, probe)
+            try:
+                self.caller.until = min(end, time.monotonic() + share)
+                finding, drawn = at_the_ends(self.caller, probe)
+            except SamplerHangs:
+                raise
+            except SamplerError as error:
+                self.errors.append((str(error), f"uniforms at their ends on {source.name}"))
+                continue
+            finally:
+                late, self.caller.until = self.caller.late, end
             self.extra += drawn
             if finding is not None:
                 return probe, finding
+            if late:
+                cut.append(source.name)
+        if cut:
+            self.not_reached.append(f"all uniforms at their ends on {', '.join(cut)}")
         return None
 
     def _search(self) -> tuple[Probe, Finding] | None:
         """The worst pairs for this sampler, each tested on fresh draws."""
-        chosen = self.settings
-        found, drawn = search_pairs(
-            self.caller,
-            lambda pair: self._of(pair)[0],
-            seed_of(chosen.seed, "search"),
-            SEARCHED,
-            limit=chosen.draws,
-        )
+        chosen, caller = self.settings, self.caller
+        limit = self._searched()
+        if limit is None:
+            self.not_reached.append("the search")
+            return None
+        try:
+            found, drawn = search_pairs(
+                caller, lambda pair: self._of(pair)[0], seed_of(chosen.seed, "search"), SEARCHED, limit=limit
+            )
+        except SamplerHangs:
+            raise
+        except SamplerError as error:
+            self.errors.append((str(error), "a pair of the search"))
+            return None
         self.extra += drawn
         fresh = [
             Probe(self._of(pair)[0], max(1, chosen.draws // 4), self.alpha, chosen.seed) for pair in found
         ]
-        if (finding := self._rounds(fresh)) is not None:
+        finding = rounds(caller, fresh, chosen.power)
+        self.errors += [(one.error, one.name) for one in fresh if one.error is not None]
+        if finding is not None:
             self.probes.append(finding[0])
             return finding
-        self.extra += sum(probe.fit.draws for probe in fresh)
-        if self.caller.late:
+        self.extra += sum(probe.fit.draws + probe.tried for probe in fresh)
+        if caller.late:
             self.not_reached.append("the end of the search")
+        return None
+
+    def _searched(self) -> int | None:
+        """Draws of a pair of the search for which there is time; None where they would show nothing."""
+        known = [one.pace for one in self.probes if one.pace.known and one.error is None]
+        seconds = self.caller.until - time.monotonic()
+        limit = min(self.settings.draws, MOST_DRAWS)
+        while limit >= min(self.settings.draws, LEAST_DRAWS):
+            each = known[0].seconds(limit) if known else 0.0
+            if PAIRS * each <= seconds / 2 and each <= self.caller.limit / 4:
+                return limit
+            limit //= 2
         return None
 
     def _explained(self, probe: Probe, finding: Finding) -> Finding:
@@ -237,61 +305,24 @@ class _Run:
         """
         if finding.kind != "law":
             return finding
-        rows = min(max(8, probe.rows or 64), max(2, probe.source.most_rows))
+        seconds = max(LEAST, (self.caller.until - time.monotonic()) / 8)
+        rows, calls = min(max(8, probe.rows or 64), max(2, probe.source.most_rows)), 128
+        while rows > 2 and calls * probe.pace.seconds(rows) > seconds:
+            rows //= 2
         fresh = Probe(probe.source, 1, self.settings.alpha, self.settings.seed + 1, rows)
         with contextlib.suppress(SamplerError):
-            drawn = self.caller.some(lambda: fresh.source.draw(self.caller, fresh.rng, rows).index, 128)
+            drawn = self.caller.some(
+                lambda: fresh.timed(self.caller, fresh.rng, rows).index, calls, time.monotonic() + seconds
+            )
             self.extra += rows * len(drawn)
+            fresh.fit.update(np.concatenate(drawn))
             fresh.look_for_dependence(np.stack(drawn))
-        return Finding("independence", DEPENDENT) if fresh.dependent else finding
+        return fresh.independence() if fresh.dependent else finding
 
     def _detectable(self) -> float | None:
-        """At worst over the inputs that were reached."""
-        reached = [probe.fit for probe in self.probes if probe.fit.draws]
-        bounds = [detectable(fit, self.alpha, self.settings.power).tv for fit in reached]
-        return max(bounds, default=None)
+        """At worst over the inputs with enough draws to exclude anything; 1 if there are none."""
+        bounds = [self._bound(probe) for probe in self.probes if probe.fit.draws]
+        return max((bound for bound in bounds if bound < 1.0), default=1.0 if bounds else None)
 
-    def _row(self, probe: Probe) -> dict[str, Any]:
-        bound = detectable(probe.fit, self.alpha, self.settings.power)
-        return {
-            "input": probe.source.name,
-            "rows": probe.rows,
-            "vocab": len(probe.source.law),
-            "draws": probe.fit.draws,
-            "log10_evidence": _finite(probe.fit.log_evidence / math.log(10)),
-            "log10_evidence_dependence": _finite(probe.log_dependence / math.log(10)),
-            "detectable_tv": bound.tv,
-            "cells": bound.cells,
-            "possible": int(np.count_nonzero(probe.fit.law)),
-            "detectable_tv_tokens": bound.tv_tokens,
-        }
-
-    def _witness(self, probe: Probe, finding: Finding) -> dict[str, Any]:
-        law, counts, draws = probe.fit.law, probe.fit.counts, probe.fit.draws
-        seen = counts / max(1, draws)
-        order = np.argsort(-np.abs(seen - law), kind="stable")[:8]
-        never = np.flatnonzero((counts == 0) & (draws * law >= 10))[:8]
-        if finding.token is not None:
-            order, never = np.array([finding.token]), np.array([], dtype=np.int64)
-        witness: dict[str, Any] = {
-            "kind": finding.kind,
-            "input": probe.source.name,
-            "rows": probe.rows,
-            "draws": draws,
-            "seed": self.settings.seed,
-            # Draws with uniforms that are not uniform have no frequencies to speak of.
-            "tv_seen": None if finding.kind == "boundary" else float(0.5 * np.abs(seen - law).sum()),
-            "differences": [
-                {"what": probe.source.describe(int(x)), "target": float(law[x]), "seen": float(seen[x])}
-                for x in order
-            ],
-            "never_emitted": [probe.source.describe(int(x)) for x in never],
-        }
-        pair = getattr(probe.source, "pair", None)
-        if pair is not None and len(pair.target) <= 32:
-            witness |= {"target": pair.target.tolist(), "draft": pair.draft.tolist()}
-        return witness
-
-
-def _finite(value: float) -> float | str:
-    return value if math.isfinite(value) else "inf"
+    def _bound(self, probe: Probe) -> float:
+        return detectable(probe.fit, self.alpha, self.settings.power).tv

@@ -14,6 +14,7 @@ from resispec_verify.evidence.statistical import detectable, fit_test
 from resispec_verify.rules.foreign import reason_of
 from resispec_verify.sampler_check.calls import Caller, SamplerError, tokens_of
 from resispec_verify.sampler_check.check import CheckResult, CheckSettings
+from resispec_verify.sampler_check.outcome import ERROR, interval_of
 from resispec_verify.sampler_check.probes import seed_of
 
 __all__ = ["check_declared_draft"]
@@ -71,7 +72,7 @@ def check_declared_draft(
     result.reasons.append(REASON)
     result.witness = {
         "kind": "law", "input": "declared draft", "rows": None, "draws": test.draws, "seed": seed,
-        "tv_seen": float(0.5 * np.abs(seen - law).sum()),
+        "tv_seen": float(0.5 * np.abs(seen - law).sum()), **interval_of(test, ERROR), "dependence": None,
         "differences": [
             {"what": f"token {x}", "target": float(law[x]), "seen": float(seen[x])} for x in order.tolist()
         ],

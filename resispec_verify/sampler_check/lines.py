@@ -15,7 +15,7 @@ def lines(result: CheckResult) -> list[str]:
     found = [f"{reason}." for reason in result.reasons]
     if result.witness is not None:
         found += [*_witness(result.witness), _error_rate(result)]
-    elif result.verdict == "not-rejected":
+    elif result.verdict == "not-rejected" or any(row["draws"] for row in result.inputs):
         found += [*_not_rejected(result), _error_rate(result)]
     return found
 
@@ -51,10 +51,17 @@ def _witness(witness: dict) -> list[str]:
             if row["seen"] != row["target"]
         ]
     if witness["kind"] == "law":
-        found.append(f"  TV between frequencies and target: {witness['tv_seen']:.4f}")
+        found.append(f"  {_interval(witness)}")
     if witness["never_emitted"]:
         found.append(f"  never emitted: {', '.join(witness['never_emitted'])}")
     return found
+
+
+def _interval(witness: dict) -> str:
+    return (
+        f"TV of what it emits from the target: {witness['tv_low']:.4f} to {witness['tv_high']:.4f} "
+        f"(confidence {witness['confidence']:g}; {witness['tv_seen']:.4f} in these draws)"
+    )
 
 
 def _law(law: list[float]) -> str:
@@ -63,12 +70,17 @@ def _law(law: list[float]) -> str:
 
 def _not_rejected(result: CheckResult) -> list[str]:
     found = []
+    if result.verdict == "error":
+        found.append("What the other draws say:")
     if result.stopped == "time":
         found.append("The time was spent before the draws were. Give more seconds for the rest.")
-    if result.not_reached:
-        found.append(f"Not reached: {', '.join(result.not_reached)}.")
-    rows = sorted((row for row in result.inputs if row["rows"] is None), key=lambda row: row["detectable_tv"])
+    rows = sorted(
+        (row for row in result.inputs if row["rows"] is None and row["draws"]),
+        key=lambda row: row["detectable_tv"],
+    )
     few = [row["input"] for row in rows if row["detectable_tv"] >= 1.0]
+    if missing := [name for name in result.not_reached if name not in few]:
+        found.append(f"Not reached: {', '.join(missing)}.")
     if few:
         found.append(f"Too few draws to exclude anything on {', '.join(map(repr, few))}.")
         rows = rows[: -len(few)]

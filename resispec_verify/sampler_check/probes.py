@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import zlib
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from resispec_verify.evidence.eprocess import FitTest, Grouping, SwapTest
 from resispec_verify.evidence.statistical import swap_test
 from resispec_verify.sampler_check.calls import Caller
+from resispec_verify.sampler_check.pace import LEAST, SHARE, Pace, sizes
 
 __all__ = ["DEPENDENT", "Finding", "Probe", "seed_of"]
 
@@ -21,6 +23,14 @@ _MOST_PAIRS = 1 << 14
 DEPENDENT = (
     "draws are not independent: rows of a call, or calls that follow each other, share randomness "
     "(or rows are not alike)"
+)
+#: The ways in which draws are paired, with how many calls and rows lie between the two of a pair; None: half
+#: the rows of the call.
+PAIRINGS: tuple[tuple[str, int, int | None], ...] = (
+    ("rows 1 apart in a call", 0, 1),
+    ("rows half a call apart", 0, None),
+    ("the same rows of neighbouring calls", 1, 0),
+    ("rows, and those before them in the next call,", 1, -1),
 )
 
 
@@ -35,11 +45,14 @@ class Finding:
         One line.
     token : int or None
         For "support" and "boundary": what was emitted.
+    dependence : dict or None
+        For "independence": which pairs, and how often they were what, against how often when independent.
     """
 
     kind: str
     reason: str
     token: int | None = None
+    dependence: dict[str, Any] | None = None
 
 
 def seed_of(seed: int, *what: Any) -> np.random.SeedSequence:
@@ -61,6 +74,15 @@ class Probe:
     rows : int or None
         Rows of a call; None: as many as are useful.
     seed : int
+    pace : Pace
+        What calls of the source cost; probes of one source share it.
+
+    Attributes
+    ----------
+    error : str or None
+        How the sampler failed here; the probe is spent then.
+    tried : int
+        Draws that were made to measure a call, and not tested.
     """
 
     source: Any
@@ -68,13 +90,16 @@ class Probe:
     alpha: float
     seed: int
     rows: int | None = None
+    pace: Pace = field(default_factory=Pace)
+    error: str | None = None
+    tried: int = 0
     fit: FitTest = field(init=False)
     swaps: list[SwapTest] = field(init=False)
     acceptance: FitTest | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.fit = self.source.fit()
-        self.swaps = [swap_test(self.source.law) for _ in range(4)]
+        self.swaps = [swap_test(self.source.law) for _ in PAIRINGS]
         certified = getattr(self.source, "acceptance", None)
         if certified is not None and self.rows is None:
             self.acceptance = FitTest(
@@ -96,8 +121,8 @@ class Probe:
 
     @property
     def spent(self) -> bool:
-        """Whether the budget is used up."""
-        return self.fit.draws >= self.budget
+        """Whether nothing more is to come."""
+        return self.error is not None or self.fit.draws >= self.budget
 
     @property
     def wanted(self) -> int:
@@ -109,16 +134,54 @@ class Probe:
         """Of all draws up to the next step, in entries of the laws."""
         return (self.fit.draws + self.wanted) * max(64, len(self.source.law))
 
-    def step(self, caller: Caller) -> None:
-        """Draw some more, and test."""
+    def planned(self, seconds: float, longest: float) -> tuple[int, int]:
+        """Rows and calls of the next step, which may take so many seconds, and a call of it ``longest``."""
         wanted = self.wanted
         rows = self.rows or max(1, min(self.source.most_rows, wanted // 4))
-        drawn = caller.some(lambda: self.source.draw(caller, self.rng, rows), -(-wanted // rows))
+        fixed = self.rows is not None
+        return sizes(self.pace, rows, -(-wanted // rows), fixed=fixed, seconds=seconds, longest=longest)
+
+    def step(self, caller: Caller) -> None:
+        """Draw some more, and test; at most a small share of the time that is left to the caller."""
+        if not self.pace.known:
+            self.measure(caller)
+        seconds = self.seconds(caller)
+        rows, calls = self.planned(seconds, caller.limit / 4)
+        until = time.monotonic() + 2 * seconds
+        drawn = caller.some(lambda: self.timed(caller, self.rng, rows), calls, until)
         index = np.stack([one.index for one in drawn])
         self.fit.update(index.ravel())
         self.look_for_dependence(index)
         if self.acceptance is not None:
             self.accepted(caller, [one.accepted for one in drawn])
+
+    @staticmethod
+    def seconds(caller: Caller) -> float:
+        """What a step may take."""
+        return max(LEAST, SHARE * (caller.until - time.monotonic()))
+
+    def measure(self, caller: Caller) -> None:
+        """Measure a call of one row. The first of all is made twice, as it may compile, and then with more
+        rows: what a call costs and what its rows cost is alike on all inputs.
+
+        What it draws is no part of a test.
+        """
+        rng = np.random.default_rng(seed_of(self.seed, "trial", self.source.name))
+        first = caller.calls == 0
+        self.tried += len(caller.some(lambda: self.timed(caller, rng, 1), 2 if first else 1))
+        if first:
+            most = 4.0 * self.seconds(caller) / self.pace.seconds(1)
+            rows = max((rows for rows in (2, 4, 8) if rows <= most), default=0)
+            if rows:
+                caller.run(lambda: self.timed(caller, rng, rows))
+                self.tried += rows
+
+    def timed(self, caller: Caller, rng: np.random.Generator, rows: int) -> Any:
+        """One call, measured."""
+        started = time.monotonic()
+        drawn = self.source.draw(caller, rng, rows)
+        self.pace.record(rows, time.monotonic() - started)
+        return drawn
 
     def accepted(self, caller: Caller, reported: list[np.ndarray | None]) -> None:
         """The indices of accepted candidates, where they are reported."""
@@ -159,6 +222,39 @@ class Probe:
         """Whether independence is rejected, at ``alpha``."""
         return self.log_dependence >= -math.log(self.alpha)
 
+    def independence(self, expected: float | None = None) -> Finding:
+        """That draws depend on each other, with the pairs that show it best.
+
+        Parameters
+        ----------
+        expected : float, optional
+            How often independent draws are equal; by default from the draws of this probe.
+        """
+        best = int(np.argmax([test.log_evidence for test in self.swaps]))
+        test, (pairing, calls, rows) = self.swaps[best], PAIRINGS[best]
+        if test.by_equality:
+            what, seen = "equal", test.equal / test.pairs
+            due = self.equal_by_chance if expected is None else expected
+        else:
+            x, y, seen, due = test.most_associated()
+            what = f"{self._cell(test, x)} and {self._cell(test, y)}"
+        found = {
+            "pairing": pairing, "calls_apart": calls, "rows_apart": rows, "pairs": test.pairs, "what": what,
+            "seen": seen, "expected": due,
+        }  # fmt: skip
+        number = f"{pairing} are {what} in {seen:.4f} of {test.pairs} pairs, {due:.4f} expected"
+        return Finding("independence", f"{DEPENDENT}: {number}", dependence=found)
+
+    @property
+    def equal_by_chance(self) -> float:
+        """How often two independent draws are equal, without bias from the counts of all draws."""
+        counts, n = self.fit.counts.astype(np.float64), self.fit.draws
+        return float(np.sum(counts * (counts - 1.0)) / (n * (n - 1.0))) if n > 1 else 0.0
+
+    def _cell(self, test: SwapTest, cell: int) -> str:
+        members = np.flatnonzero(test.cell == cell)
+        return self.source.describe(int(members[0])) if len(members) == 1 else "another token"
+
     def finding(self) -> Finding | None:
         """What the draws so far reject, if anything; each test at ``alpha``."""
         threshold = -math.log(self.alpha)
@@ -167,7 +263,7 @@ class Probe:
             what = self.source.describe(token)
             return Finding("support", f"{what} is emitted although its target probability is 0", token)
         if self.dependent:
-            return Finding("independence", DEPENDENT)
+            return self.independence()
         if self.fit.log_evidence >= threshold:
             return Finding("law", _law_reason(self.source.kind))
         if self.acceptance is not None and self.acceptance.log_evidence >= threshold:

@@ -13,13 +13,18 @@ import numpy as np
 from resispec_verify.sampler_check.battery import Input
 from resispec_verify.sampler_check.calls import Caller, SamplerError
 
-__all__ = ["search_pairs"]
+__all__ = ["LEAST_DRAWS", "MOST_DRAWS", "PAIRS", "search_pairs"]
 
 STARTS = 64
 GENERATIONS = 4
 KEPT = 6
 CHILDREN = 3
 DRAWS = 1024
+#: Pairs that are scored at most, and draws of the last generation.
+PAIRS = STARTS + (GENERATIONS - 1) * KEPT * (1 + CHILDREN)
+MOST_DRAWS = DRAWS << GENERATIONS - 1
+#: Fewer draws choose no better than chance.
+LEAST_DRAWS = 256
 
 
 def search_pairs(

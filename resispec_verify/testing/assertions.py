@@ -12,6 +12,7 @@ from resispec_verify.sampler_check.check import CheckResult, CheckSettings, chec
 from resispec_verify.sampler_check.draft import check_declared_draft
 from resispec_verify.sampler_check.lines import lines
 from resispec_verify.sampler_check.pairs import given_check
+from resispec_verify.sampler_check.sources.styles import STYLES
 
 __all__ = ["assert_draft_as_declared", "assert_lossless"]
 
@@ -35,13 +36,13 @@ def assert_lossless(
     Parameters
     ----------
     sampler : callable
-        By ``style``: ``sampler(target, draft, rng)``, ``sampler(target, draft, candidates, rng)`` or
-        ``sampler(targets, drafts, path, rng)``; see `resispec_verify.sampler_check.check.check_sampler`.
+        Called by ``style``, as ``sampler(target, draft, rng)`` by default; see
+        `resispec_verify.sampler_check.check.check_sampler`.
     pairs : sequence, optional
         What it is checked on: names of the fixed battery, or ``(target, draft)`` probabilities ``(V,)``.
         Default: the battery and a search for the worst pair; with pairs, there is no search unless
         ``search=True``.
-    style : {"tokens", "candidates", "block"}
+    style : {"tokens", "candidates", "uniforms", "block", "tree", "text"}
     draws : int
         Most draws a pair; the battery gives wide pairs fewer.
     seconds : float
@@ -110,7 +111,7 @@ def _again(name: str, result: CheckResult, settings: CheckSettings, pairs: Any) 
     words = []
     if "target" in witness:
         words.append(f"pairs=[({witness['target']!r}, {witness['draft']!r})]")
-    elif settings.style != "block" and witness.get("input") in ("wide", "very-wide"):
+    elif witness.get("input") in STYLES[settings.style].names:
         words.append(f"pairs=[{witness['input']!r}]")
     elif pairs is not None:
         words.append("pairs=...")

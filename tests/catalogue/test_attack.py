@@ -36,7 +36,7 @@ def test_every_inexact_rule_yields_a_witness(name):
     counts = counts_of(name)
     n = 2 if 2 in counts else counts[0]
     search = attack(name, candidates=n, seconds=LONG, most_trials=120)
-    _, case = confirm(name, search, {})
+    _, case = confirm(name, search, CATALOGUE[name].measured_with)
     assert case.candidates == n
     assert search.trials <= 120 + 300
     if name != "spechub-force":

@@ -66,7 +66,7 @@ def test_witnesses_hold_up(table):
         target, draft, emitted = (tuple(map(F, witness[key])) for key in ("target", "draft", "marginal"))
         assert (target, draft) in FAMILY
         assert sum(emitted) == 1
-        options = CATALOGUE[name].inexact_with or {}
+        options = CATALOGUE[name].inexact_with or CATALOGUE[name].measured_with
         assert witness.get("options", {}) == {key: str(value) for key, value in options.items()}
         case = Case(target, draft, witness["candidates"], witness.get("chain"))
         tv, law = measure(name, case, **options)

@@ -33,6 +33,7 @@ from resispec_verify.rules import (
     OptimalSiblings,
     Rule,
     SGLang,
+    Synthetic,
     make_rule,
 )
 from resispec_verify.tables.marginals import Evaluation, evaluate
@@ -125,6 +126,7 @@ def _settings() -> list[Setting]:
         Setting(SGLang(0.3, 1.0), WIDE, {"threshold_acc": F(1)}, _thresholds),
         Setting(SGLang(0.5, 0.75), WIDE, {"threshold_acc": F(0.75)}, _thresholds),
         Setting(OptimalSiblings(VALUES), (30, 20, 12, 8), {"values": VALUES}, _masses),
+        Setting(Synthetic(0.3), WIDE[:1], {"rate": F(0.3)}),
     ]
     for rejects in ("position", "overlap"):
         options = {"target_entropy": 0.7, "draft_entropy": 0.6, "top_n": 2, "overlap": 0.5}

@@ -19,6 +19,7 @@ from hold import SETTINGS, Held, Setting, hold, hold_path
 
 from resispec_verify.rules import Block, Medusa, PathRule
 
+# Not OpenVINO: its test has steps, at quotients such as 1 that these pairs sit on up to rounding.
 PATHS: list[PathRule] = [Block(), Medusa(correction="target"), Medusa()]
 EVERY = 20  # one comparison in so many is of a rule that verifies paths
 

@@ -82,6 +82,7 @@ def test_shared_prefixes_change_nothing(name):
             "rejects": "overlap",
         },
         "optimal-siblings": {"values": [1, 2, 1]},
+        "synthetic": {"rate": F(1, 3)},
     }.get(name, {})
     for n in MARGINALS[name].counts(3):
         for _ in range(3):

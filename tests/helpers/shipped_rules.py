@@ -6,7 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from resispec_verify.rules import CSD, EASD, Medusa, OptimalSiblings, SGLang
+from resispec_verify.rules import (
+    CSD,
+    EASD,
+    Block,
+    Medusa,
+    OptimalSiblings,
+    Redraw,
+    Relaxed,
+    SGLang,
+    Synthetic,
+)
 
 _GATE = {"target_entropy": 1.0, "draft_entropy": 1.0, "top_n": 3, "overlap": 0.3}
 
@@ -36,6 +46,7 @@ KNOWN = {
     "spechub-force": Known("inexact"),
     "sglang": Known("exact-if", (SGLang(0.5, 0.75),)),
     "llama-cpp": Known("inexact"),
+    "shared-noise": Known("inexact"),
     "optimal-sequential": Known("exact"),
     "optimal-joint": Known("exact"),
     "optimal-without-replacement": Known("exact"),
@@ -47,8 +58,12 @@ KNOWN = {
     "easd": Known(
         "exact-if", tuple(EASD(**_GATE, rejects=what) for what in ("position", "overlap")), best_alone=False
     ),
-    "block": Known("exact"),
+    "relaxed": Known("inexact", (Relaxed(topk=2, delta=0.1),)),
+    "synthetic": Known("inexact", (Synthetic(rate=0.3), Synthetic(rate=0.3, correction="target"))),
+    "redraw": Known("inexact", (Redraw(lenience=1.6),)),
+    "block": Known("exact-if", (Block("token"), Block("block", "product"), Block("token", "product"))),
     "medusa": Known("inexact", (Medusa(correction="target"),)),
+    "openvino": Known("inexact"),
 }
 
 

@@ -34,14 +34,15 @@ MAY_IMPORT = {
     "logged": {
         "arrays", "distributions", "dumps", "errors", "evidence", "kernels", "rules", "schema", "tables",
     },
+    "engines": {"errors"},
     "sampler_check": {"backends", "distributions", "errors", "evidence", "inputs", "rules", "schema"},
     "report": {"dumps", "errors", "rules", "sampler_check", "tables"},
     "record": {"distributions", "dumps", "errors", "models", "rules", "topology"},
     "models": {"errors"},
     "decoding": {"distributions", "errors", "evidence", "models", "record", "rules", "topology"},
     "cli": {
-        "backends", "catalogue", "distributions", "dumps", "errors", "evidence", "inputs", "kernels",
-        "logged", "models", "proofs", "record", "report", "rules", "runs", "sampler_check",
+        "backends", "catalogue", "distributions", "dumps", "engines", "errors", "evidence", "inputs",
+        "kernels", "logged", "models", "proofs", "record", "report", "rules", "runs", "sampler_check",
         "schema", "tables",
         "topology",
     },

@@ -28,6 +28,7 @@ from resispec_verify.tables.row import label
 OPEN = {
     "csd": "csd:ratio=0.5,memory=5:17 3:8",
     "easd": "easd:target_entropy=1.5,draft_entropy=0.1,top_n=3,overlap=0.5,rejects=overlap",
+    "synthetic": "synthetic:rate=0.3,correction=target",
     "optimal-siblings": "optimal-siblings:values=1,0.3333333333333333",
 }
 # Of options that are numbers or words, a value that is not the default.

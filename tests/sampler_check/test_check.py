@@ -1,4 +1,4 @@
-"""`check`: styles, time limits, bad samplers, user code, the command line."""
+"""`check`: styles, time limits, bad samplers, what the error rate covers."""
 
 from __future__ import annotations
 
@@ -8,38 +8,16 @@ import time
 
 import numpy as np
 import pytest
+from check_helpers import good
 
-from resispec_verify.cli import check_apart, check_child, main
 from resispec_verify.errors import InputError
 from resispec_verify.sampler_check.battery import Input, named
 from resispec_verify.sampler_check.calls import Caller, SamplerError
 from resispec_verify.sampler_check.check import CheckSettings, check_sampler
-from resispec_verify.sampler_check.draft import check_declared_draft
 from resispec_verify.sampler_check.generators import BoundaryGenerator, boundary_words
 
 QUICK = CheckSettings(draws=600, search=False, batches=(1, 8))
 BASE = [named("base")]
-
-GOOD = '''
-"""Samplers."""
-import numpy as np
-
-def good(target, draft, rng):
-    print("a sampler may print")
-    below = np.cumsum(target, axis=-1) <= rng.random((len(target), 1)) * target.sum(axis=-1, keepdims=True)
-    return below.sum(axis=-1)
-
-def greedy(target, draft, rng):
-    return target.argmax(axis=-1)
-
-constant = 3
-'''
-
-
-def good(target, draft, rng):
-    total = target.sum(axis=-1, keepdims=True)
-    last = target.shape[-1] - 1 - np.argmax(target[:, ::-1] > 0, axis=-1)
-    return np.minimum((np.cumsum(target, axis=-1) <= rng.random((len(target), 1)) * total).sum(axis=-1), last)
 
 
 def leaves(target, draft, rng):
@@ -182,188 +160,6 @@ def test_what_a_job_raises_comes_through():
         caller.run(lambda: caller.call(None, None, None))
 
 
-# The declared draft
-
-
-def draft_of(drawn, declared):
-    drawn, logits = np.asarray(drawn, float), np.log(np.asarray(declared, float))
-
-    def draw(rng):
-        return rng.choice(len(drawn), size=2, p=drawn), np.stack([logits, logits])
-
-    return draw
-
-
-def test_a_draft_that_is_declared_as_drawn_is_not_rejected():
-    result = check_declared_draft(draft_of([0.4, 0.3, 0.3], [0.4, 0.3, 0.3]), draws=2000)
-    assert result.verdict == "not-rejected"
-    assert 0 < result.detectable_tv < 0.2
-
-
-def test_a_truncated_draft_declared_whole_is_rejected():
-    result = check_declared_draft(draft_of([4 / 7, 3 / 7, 0.0, 0.0], [0.4, 0.3, 0.2, 0.1]), draws=2000)
-    assert result.verdict == "rejected"
-    assert "token 2" in result.witness["never_emitted"]
-
-
-def test_a_draft_that_changes_between_calls_is_an_error():
-    def draw(rng):
-        return [0], rng.normal(size=(1, 4))
-
-    assert "another draft" in check_declared_draft(draw).reason
-
-
-# The command line
-
-
-@pytest.fixture
-def module(tmp_path, monkeypatch):
-    (tmp_path / "samplers_of_mine.py").write_text(GOOD)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield "samplers_of_mine"
-    sys.modules.pop("samplers_of_mine", None)
-
-
-@pytest.fixture
-def here(monkeypatch):
-    """Checks run in this process: for what is the same in one of their own, which takes a second to start."""
-    monkeypatch.setattr(check_apart, "run_apart", lambda job: check_child._checked(job, lambda kind: None))
-
-
-FEW = ("--draws", "600", "--no-search", "--input", "base")
-
-
-def check(*words):
-    return main(["check", *map(str, words)])
-
-
-@pytest.mark.parametrize("form", ["samplers_of_mine:{}", "samplers_of_mine.py:{}"])
-def test_exit_status_and_report(module, form, capfd):
-    assert check(form.format("good"), *FEW) == 0
-    out, err = capfd.readouterr()
-    assert "not rejected" in out
-    assert "no proof" in out
-    assert "exact" not in out
-    assert "a sampler may print" not in out
-    assert "a sampler may print" in err
-    assert check(form.format("greedy"), *FEW) == 1
-    out = capfd.readouterr().out
-    assert "rejected" in out
-    assert "never emitted: token 1, token 2" in out
-    assert "Again: resispec-verify check" in out
-
-
-def test_json_on_standard_output_is_nothing_but_json(module, capfd):
-    assert check("samplers_of_mine:good", *FEW, "--json", "-") == 0
-    report = json.loads(capfd.readouterr().out)
-    (result,) = report["results"]
-    assert (report["schema"], report["command"], result["verdict"]) == (1, "check", "not-rejected")
-
-
-def test_the_line_that_repeats_a_rejection_does(module, here, capfd):
-    assert check("samplers_of_mine:greedy", *FEW) == 1
-    line = next(line for line in capfd.readouterr().out.splitlines() if line.startswith("Again: "))
-    words = line.removeprefix("Again: resispec-verify ").split()
-    assert main([*words, "--draws", "600", "--no-search"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("samplers_of_mien:good", ["no module 'samplers_of_mien'", "did you mean 'samplers_of_mine'"]),
-        ("samplers_of_mine:godo", ["no 'godo'", "did you mean 'good'"]),
-        ("samplers_of_mine.py:godo", ["no 'godo'", "did you mean 'good'"]),
-        ("samplers_of_mine:constant", ["not callable", "int"]),
-        ("samplers_of_mine", ["module:callable"]),
-        ("nowhere.py:good", ["nowhere.py"]),
-        ("cmd:", ["needs a program"]),
-        ("cmd:no-such-program-at-all", ["no program"]),
-    ],
-)
-def test_a_name_that_leads_nowhere_is_bad_input(module, here, name, words, capfd):
-    assert check(name, *FEW) == 2
-    err = capfd.readouterr().err
-    assert err.count("\n") == 1
-    assert all(word in err for word in words)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--target", "0.5,0.5"],
-        ["--input", "nothing"],
-        ["--alpha", "2"],
-        ["--style", "block", "--input", "base"],
-        ["--style", "block", "--target", "0.5,0.5", "--draft", "0.5,0.5"],
-        ["--positions", "0:1"],
-    ],
-)
-def test_options_that_make_no_sense_are_bad_input(module, options, capfd):
-    assert check("samplers_of_mine:good", *options) == 2
-    assert capfd.readouterr().err.startswith("resispec-verify: error: ")
-
-
-def test_a_pair_by_hand(module, here):
-    options = ["--target", "0.51,0.49", "--draft", "0.51,0.49", "--draws", "600", "--no-search"]
-    assert check("samplers_of_mine:good", *options) == 0
-    assert check("samplers_of_mine:greedy", *options) == 1
-
-
-PROGRAM = """
-import json, random, sys
-for line in sys.stdin:
-    asked = json.loads(line)
-    rng = random.Random(asked["seed"])
-    law = asked["target"] if sys.argv[1] == "good" else asked["draft"]
-    if sys.argv[1] == "dies":
-        sys.exit(3)
-    if sys.argv[1] == "hangs":
-        continue
-    if sys.argv[1] == "babbles":
-        print("hello", flush=True); continue
-    print(json.dumps({"tokens": rng.choices(range(len(law)), law, k=asked["rows"])}), flush=True)
-"""
-
-
-@pytest.mark.parametrize(
-    ("how", "status", "said"),
-    [
-        ("good", 0, "not rejected"),
-        ("draft", 1, "do not have the target's law"),
-        ("dies", 1, "ended (status 3)"),
-        ("babbles", 1, "not JSON"),
-        ("hangs", 1, "did not return within 2 s"),
-    ],
-)
-def test_a_program_in_another_process(tmp_path, how, status, said, capfd):
-    (tmp_path / "program.py").write_text(PROGRAM)
-    command = f"cmd:{sys.executable} {tmp_path / 'program.py'} {how}"
-    options = ["--input", "base", "--draws", "3000", "--no-search", "--call-seconds", "2"]
-    assert check(command, *options) == status
-    assert said in capfd.readouterr().out
-
-
-def test_positions_of_a_dump(module, capfd):
-    from pathlib import Path
-
-    example = Path(__file__).parents[2] / "examples" / "smollm2-skip6-N8-fp16.pt"
-    options = [
-        "--logits",
-        example,
-        "--positions",
-        "0:1",
-        "--draws",
-        "50000",
-        "--no-search",
-        "--input",
-        "base",
-    ]
-    assert check("samplers_of_mine:good", *options, "--seconds", "20", "--json", "-") == 0
-    names = {row["input"] for row in json.loads(capfd.readouterr().out)["results"][0]["inputs"]}
-    assert any(name.endswith("position 0") for name in names)
-
-
 def test_an_input_of_ones_own_from_python():
     own = Input("mine", np.array([0.2, 0.8]), np.array([0.8, 0.2]))
     assert check_sampler(lambda p, q, rng: good(q, p, rng), QUICK, inputs=[own]).verdict == "rejected"
@@ -392,38 +188,6 @@ def test_the_top_candidates_are_those_of_the_draft():
 
     drawn = draw_candidates(np.random.default_rng(0), np.array([0.2, 0.5, 0.3]), 2, 2, "top")
     assert drawn.tolist() == [[1, 2], [1, 2]]
-
-
-def accepted_beyond(target, draft, rng):
-    """Reports an index that no candidate of two has."""
-    tokens = np.asarray([rng.choice(len(p), p=p) for p in target])
-    return tokens, np.full(len(target), 3)
-
-
-def spawning(target, draft, rng):
-    """Exact, from a child of the generator it is given."""
-    child = rng.spawn(1)[0]
-    return np.asarray([child.choice(len(p), p=p) for p in target])
-
-
-def test_an_accepted_index_beyond_the_rule_is_an_error(here, capfd):
-    arguments = [f"{__file__}:accepted_beyond", "--rule", "specinfer", "--input", "base", "--draws", "500"]
-    assert main(["check", *arguments, "--no-search"]) == 1
-    shown = capfd.readouterr()
-    assert "accepted" in shown.out
-    assert "Traceback" not in shown.out + shown.err
-
-
-def test_a_sampler_may_spawn(here, capfd):
-    arguments = [f"{__file__}:spawning", "--input", "base", "--draws", "300", "--no-search"]
-    assert main(["check", *arguments]) == 0
-    assert "This is no proof" in capfd.readouterr().out
-
-
-def test_a_name_is_no_emoji(tmp_path, here, capfd):
-    (tmp_path / "s.py").write_text("def loop(target, draft, rng):\n    return target.argmax(axis=-1)\n")
-    assert main(["check", f"{tmp_path}/s.py:loop", "--input", "base", "--draws", "300", "--no-search"]) == 1
-    assert "s.py:loop" in capfd.readouterr().out
 
 
 # What the error rate covers
@@ -576,109 +340,3 @@ def test_boundary_and_steps_end_with_the_time():
     started = time.monotonic()
     check_sampler(slow, CheckSettings(seconds=0.5, batches=(1,)))
     assert time.monotonic() - started < 25  # 112 calls on each of nine inputs would take 50 s
-
-
-# A process of its own
-
-ROGUES = """
-import ctypes, os, signal, sys, time
-from samplers_of_mine import good
-
-calls = 0
-
-def leaves(target, draft, rng):
-    os._exit(0)
-
-def leaves_later(target, draft, rng):
-    global calls
-    calls += 1
-    return os._exit(0) if calls > 9 else good(target, draft, rng)
-
-def closes(target, draft, rng):
-    os.closerange(3, 256)  # our pipe is one of them
-    return good(target, draft, rng)
-
-def crashes(target, draft, rng):
-    os.kill(os.getpid(), signal.SIGSEGV)
-
-def writes(target, draft, rng):
-    os.write(1, b"from C\\n")
-    return good(target, draft, rng)
-
-def forks(target, draft, rng):
-    global calls
-    calls += 1
-    if calls == 3 and os.fork() == 0:
-        sys.exit(0)
-    return good(target, draft, rng)
-
-class Made:
-    def __call__(self, target, draft, rng):
-        return good(target, draft, rng)
-"""
-
-
-@pytest.fixture
-def rogues(module, tmp_path):
-    (tmp_path / "rogues.py").write_text(ROGUES.replace("\\\\", "\\"))
-    return "rogues.py"
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("leaves", "ended its process (status 0)"),
-        ("leaves_later", "ended its process (status 0)"),
-        ("closes", "ended its process (status 1)"),
-        ("crashes", "ended its process (SIGSEGV)"),
-    ],
-)
-def test_a_sampler_that_ends_its_process_is_an_error(rogues, name, said, capfd):
-    assert check(f"{rogues}:{name}", *FEW) == 1
-    shown = capfd.readouterr()
-    assert "error" in shown.out
-    assert said in shown.out
-    assert "Traceback" not in shown.err
-
-
-def test_what_is_written_to_file_descriptor_1_does_not_reach_the_report(rogues, capfd):
-    assert check(f"{rogues}:writes", *FEW, "--json", "-") == 0
-    shown = capfd.readouterr()
-    assert json.loads(shown.out)["results"][0]["verdict"] == "not-rejected"
-    assert "from C" in shown.err
-
-
-def test_a_fork_that_comes_out_of_the_sampler_does_not_report(rogues, capfd):
-    assert check(f"{rogues}:forks", *FEW) == 0
-
-
-def test_a_module_that_ends_the_process_is_bad_input(module, tmp_path, capfd):
-    (tmp_path / "ends.py").write_text("import os\nos._exit(0)\n")
-    assert check("ends:f", *FEW) == 2
-    assert "while it was loaded" in capfd.readouterr().err
-
-
-def test_a_class_is_not_a_sampler(rogues, capfd):
-    assert check(f"{rogues}:Made", *FEW) == 2
-    assert "is a class" in capfd.readouterr().err
-
-
-def test_a_sampler_that_lets_no_other_thread_run_is_ended(module, tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(check_apart, "_GRACE", 2.0)
-    (tmp_path / "stuck.py").write_text(
-        "import ctypes\ndef f(target, draft, rng):\n    ctypes.PyDLL(None).sleep(1000)\n"
-    )
-    assert check("stuck.py:f", *FEW, "--call-seconds", "2") == 1
-    assert "let no other thread run" in capfd.readouterr().out
-
-
-def test_the_line_that_repeats_says_what_matters(module, here, capfd):
-    assert check("samplers_of_mine:greedy", *FEW, "--alpha", "1e-6", "--no-boundary", "--seed", "7") == 1
-    line = next(line for line in capfd.readouterr().out.splitlines() if line.startswith("Again: "))
-    assert "--target 0.5,0.3,0.2 --draft 0.6,0.3,0.1" in line
-    assert "--alpha 1e-06" in line
-    assert "--seed 7" in line
-    assert "--no-boundary" in line
-    assert check("samplers_of_mine:greedy", "--input", "wide", "--draws", "600", "--no-search") == 1
-    line = next(line for line in capfd.readouterr().out.splitlines() if line.startswith("Again: "))
-    assert "--input wide" in line

@@ -48,6 +48,19 @@ def test_a_failure_ends_in_a_line_that_repeats_it():
         eval(again, {"assert_lossless": assert_lossless, "emits_draft": emits_draft})
 
 
+def test_a_failure_on_a_chain_is_repeated_on_that_chain():
+    def emits_path(targets, drafts, path, rng):
+        return np.concatenate([path, np.full((len(path), 1), -1)], axis=1)
+
+    with pytest.raises(AssertionError) as failure:
+        assert_lossless(emits_path, style="block", draws=4000)
+    again = str(failure.value).splitlines()[-1].removeprefix("reproduce: ")
+    assert "pairs=['certain']" in again
+    again = again.replace(emits_path.__qualname__, "emits_path")
+    with pytest.raises(AssertionError, match="is not lossless"):
+        eval(again, {"assert_lossless": assert_lossless, "emits_path": emits_path})
+
+
 def test_pairs_by_name_by_value_and_wrong():
     with pytest.raises(AssertionError):
         assert_lossless(emits_draft, pairs=["v4"], **QUICK)

@@ -56,8 +56,10 @@ def tree(name: str) -> Tree:
     if name == "ends":  # no target at both ends, where a test of u <= p / q and an inverse transform go wrong
         target, draft = [0.0, 0.3, 0.2, 0.5, 0.0], [0.3, 0.1, 0.3, 0.1, 0.2]
         after = [0.0, 0.6, 0.4, 0.0, 0.0], [0.2, 0.2, 0.2, 0.2, 0.2]
-        laws = [np.array([[one] * 5, [two] * 5]) for one, two in zip((target, draft), after, strict=True)]
-        return Tree(name, (-1, -1), *laws)
+        target, draft = (
+            np.array([[one] * 5, [two] * 5]) for one, two in zip((target, draft), after, strict=True)
+        )
+        return Tree(name, (-1, -1), target, draft)
     if name == "siblings":  # a draft opposed to the target: siblings are often rejected
         target, draft = random_laws(4, 2, 7)
         target[0], draft[0] = [0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]

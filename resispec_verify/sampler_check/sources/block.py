@@ -68,7 +68,8 @@ class BlockSource:
         drafts = np.empty((rows, L, V), self.draft.dtype)
         for i in range(L):
             targets[:, i], drafts[:, i] = self.target[i][before], self.draft[i][before]
-            before = path[:, i] = rows_of(rng, self.drafts[i][before])
+            laws = drafts[:, i] if self.draft is self.drafts else self.drafts[i][before]
+            before = path[:, i] = rows_of(rng, laws)
         targets[:, L] = self.target[L][before]
         most = _cut(rng, path, targets, drafts, 0 if self.flat else 1) if self.ragged else np.full(rows, L)
         given = {"targets": targets, "drafts": drafts, "path": path}

@@ -18,14 +18,14 @@ SEEDS = range(3)
 
 
 def run(sampler, inputs=None, **settings):
-    chosen = {"style": "text", "draws": 40_000, "batches": (8,), **settings}
+    chosen = {"style": "text", "draws": 20_000, "batches": (8,), **settings}
     return check_sampler(sampler, CheckSettings(**chosen), inputs=inputs)
 
 
 def test_an_exact_loop_is_not_rejected():
-    result = run(s.right, draws=16_000)
+    result = run(s.right, draws=8000)
     assert (result.verdict, result.reasons) == ("not-rejected", [])
-    assert 0 < result.detectable_tv < 0.2
+    assert 0 < result.detectable_tv < 0.25
 
 
 # Sampler, input, most draws on it (median over seeds, error rate 1e-9 a run), kind of finding.

@@ -1,0 +1,216 @@
+"""Options of an engine, from its configuration file or its command line, as one flat mapping.
+
+A nested option is ``outer.inner``; dashes are underscores. Files and command lines come from anywhere: they
+are parsed as data, nothing in them is run or expanded, and no file that they name is opened.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from resispec_verify.engines.table import Engine, known_engines
+from resispec_verify.errors import InputError
+
+__all__ = ["engine_of", "read_command_line", "read_config"]
+
+MOST_BYTES = 1 << 20  # a configuration has some kilobytes
+DEEPEST = 20  # and some levels
+NUMBER = re.compile(r"-?\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
+ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+OPERATORS = {"|", "||", "&", "&&", ";", ">", ">>", "<", "2>&1"}
+
+
+def read_config(engine: Engine, path: Path) -> dict[str, Any]:
+    """The options of a configuration file: JSON, YAML or TOML, by its suffix.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, is too large, is of another format, or holds no names with one value each.
+    """
+    load = _loader(path)
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    if len(data) > MOST_BYTES:
+        raise InputError(f"{path} has more than {MOST_BYTES} bytes, which is no configuration of an engine")
+    try:
+        found = load(data.decode("utf-8"))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8 text") from None
+    except RecursionError:
+        raise InputError(f"{path} is nested too deeply to be a configuration") from None
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path} is not {path.suffix[1:].upper()}: {reason}; correct it") from None
+    if not isinstance(found, Mapping):
+        raise InputError(f"{path} must hold names with values, got {type(found).__name__}")
+    return _merged(engine, _flat(engine, found, ""))
+
+
+def engine_of(text: str) -> Engine | None:
+    """The engine that a command line starts, or None."""
+    program = _split(text)[1]
+    return next((e for e in known_engines().values() if program in e.programs), None)
+
+
+def read_command_line(engine: Engine, text: str) -> dict[str, Any]:
+    """The options of a command line, with ``program`` and the variables that are set before it.
+
+    Raises
+    ------
+    InputError
+        If it is no single command, starts another engine, or states an option that decides in two ways.
+    """
+    variables, program, tokens = _split(text)
+    other = engine_of(text)
+    if other is not None and other is not engine:
+        raise InputError(f"the command line starts {other.engine}, not {engine.engine}; name one of them")
+    return _merged(engine, [*variables, ("program", program), *_pairs(engine, tokens)])
+
+
+def _split(text: str) -> tuple[list[tuple[str, str]], str, list[str]]:
+    """Variables set before a command, the program, and the rest."""
+    try:
+        tokens = shlex.split(text.replace("\\\n", " "))
+    except ValueError as error:
+        raise InputError(
+            f"the command line cannot be split into words: {error}; quote it as for a shell"
+        ) from None
+    if operators := [token for token in tokens if token in OPERATORS or token.endswith(";")]:
+        raise InputError(f"the command line must be one command, without {operators[0]!r}")
+    variables = []
+    while tokens and ASSIGNMENT.match(tokens[0]):
+        name, _, value = tokens.pop(0).partition("=")
+        variables.append((name, value))
+    if not tokens:
+        raise InputError("the command line is empty; give the command that starts the engine")
+    program = Path(tokens.pop(0)).name
+    if re.fullmatch(r"python[\d.]*", program) and tokens[:1] == ["-m"] and len(tokens) > 1:
+        program, tokens = f"-m {tokens[1]}", tokens[2:]
+    return variables, program, tokens
+
+
+def _pairs(engine: Engine, tokens: list[str]) -> Iterator[tuple[str, Any]]:
+    """Options with their values; words that belong to no option are passed over."""
+    while tokens:
+        token = tokens.pop(0)
+        if not _is_option(token):
+            continue
+        written, equals, value = token.partition("=")
+        name = _name(engine, written.lstrip("-"))
+        if name.startswith("no_") and name[3:] in engine.flags:
+            yield name[3:], False
+            continue
+        given: Any = value if equals else True
+        if not equals and name not in engine.flags and tokens and not _is_option(tokens[0]):
+            given = tokens.pop(0)
+        yield from _expanded(engine, name, given)
+
+
+def _is_option(token: str) -> bool:
+    return token.startswith("-") and token != "-" and not NUMBER.fullmatch(token)
+
+
+def _name(engine: Engine, written: str) -> str:
+    """The name of an option as the table has it."""
+    head, dot, rest = written.replace("-", "_").partition(".")
+    return engine.aliases.get(head, head) + dot + rest
+
+
+def _expanded(engine: Engine, name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The parts of an option whose value is a JSON object, or the option itself."""
+    if name not in engine.json_options or not isinstance(value, str) or value.startswith(("$", "`")):
+        yield name, value
+        return
+    try:
+        found = json.loads(value, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise InputError(f"the value of {name} must be a JSON object: {reason}") from None
+    if found is not None and not isinstance(found, Mapping):
+        raise InputError(f"the value of {name} must be a JSON object, got {type(found).__name__}")
+    yield from _flat(engine, found or {}, f"{name}.")
+
+
+def _flat(engine: Engine, found: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
+    """All options of a mapping, nested ones by their path."""
+    if before.count(".") > DEEPEST:
+        raise InputError(f"{before[:40]}... is nested too deeply to be a configuration")
+    for key, value in found.items():
+        name = before + str(key).replace("-", "_") if before else _name(engine, str(key))
+        if isinstance(value, Mapping):
+            yield from _flat(engine, value, f"{name}.")
+        else:
+            yield from _expanded(engine, name, value)
+
+
+def _merged(engine: Engine, pairs: Any) -> dict[str, Any]:
+    """One value an option; an option that decides must not be stated in two ways."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in engine.decides and name in found and found[name] != value:
+            raise InputError(f"{name} is given twice, as {found[name]!r} and as {value!r}; give it once")
+        found[name] = value
+    return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, whose names must differ."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise InputError(f"{next(n for n in names if names.count(n) > 1)!r} is given twice; give it once")
+    return found
+
+
+def _loader(path: Path) -> Callable[[str], Any]:
+    """What reads a file of this suffix."""
+    suffix = path.suffix.lower()
+    if suffix == ".json":
+        return lambda text: json.loads(text, object_pairs_hook=_once)
+    if suffix == ".toml":
+        try:
+            import tomllib
+        except ImportError:
+            raise InputError(f"{path}: TOML needs Python 3.11 or later; write the options as JSON") from None
+        return tomllib.loads
+    if suffix in (".yaml", ".yml"):
+        return _yaml
+    raise InputError(f"{path} must be named .json, .yaml, .yml or .toml: the suffix says how it is read")
+
+
+def _yaml(text: str) -> Any:
+    """YAML without tags that make objects."""
+    try:
+        import yaml
+    except ImportError:
+        raise InputError("YAML needs PyYAML: pip install pyyaml, or write the options as JSON") from None
+
+    class Loader(yaml.SafeLoader):
+        """Refuses names that come twice, of which PyYAML would keep the last, and values that grow."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise InputError("aliases (*name) are not read; write the value out")
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            names = [self.construct_object(key, deep=deep) for key, _ in node.value]
+            if twice := [name for name in names if names.count(name) > 1]:
+                raise InputError(f"{twice[0]!r} is given twice; give it once")
+            return super().construct_mapping(node, deep=deep)
+
+    try:
+        return yaml.load(text, Loader)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None

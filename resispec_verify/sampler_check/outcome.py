@@ -1,0 +1,89 @@
+"""What a run says of one stream of draws: its row of the report, and the witness of a rejection."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from resispec_verify.evidence.intervals import tv_interval
+from resispec_verify.evidence.statistical import detectable, detectable_tail
+from resispec_verify.sampler_check.probes import Finding, Probe
+
+__all__ = ["ERROR", "interval_of", "row_of", "witness_of"]
+
+#: Probability that the interval of a witness fails, over all tests of a run.
+ERROR = 0.01
+
+
+def row_of(probe: Probe, power: float) -> dict[str, Any]:
+    """One stream of draws, JSON-ready."""
+    bound = detectable(probe.fit, probe.alpha, power)
+    return {
+        "input": probe.source.name,
+        "rows": probe.rows,
+        "vocab": len(probe.source.law),
+        "draws": probe.fit.draws,
+        "log10_evidence": _finite(probe.fit.log_evidence / math.log(10)),
+        "log10_evidence_dependence": _finite(probe.log_dependence / math.log(10)),
+        "detectable_tv": bound.tv,
+        "cells": bound.cells,
+        "possible": int(np.count_nonzero(probe.fit.law)),
+        "detectable_tv_tokens": bound.tv_tokens,
+        "detectable_tail": detectable_tail(probe.fit, probe.alpha),
+        "groupings": [
+            {"name": grouping.name, "cells": grouping.cells, "detectable_tv": tv}
+            for grouping, tv in zip(probe.fit.groupings, bound.by_grouping, strict=True)
+        ],
+        "error": probe.error,
+    }
+
+
+def witness_of(probe: Probe, finding: Finding, seed: int, error: float) -> dict[str, Any]:
+    """What was seen against what was due.
+
+    Parameters
+    ----------
+    error : float
+        Probability that the interval of the total variation fails.
+    """
+    law, counts, draws = probe.fit.law, probe.fit.counts, probe.fit.draws
+    seen = counts / max(1, draws)
+    order = np.argsort(-np.abs(seen - law), kind="stable")[:8]
+    never = np.flatnonzero((counts == 0) & (draws * law >= 10))[:8]
+    if finding.token is not None:
+        order, never = np.array([finding.token]), np.array([], dtype=np.int64)
+    witness: dict[str, Any] = {
+        "kind": finding.kind,
+        "input": probe.source.name,
+        "rows": probe.rows,
+        "draws": draws,
+        "seed": seed,
+        # Draws with uniforms that are not uniform have no frequencies to speak of.
+        "tv_seen": None if finding.kind == "boundary" else float(0.5 * np.abs(seen - law).sum()),
+        # The interval is one of independent draws.
+        **interval_of(None if finding.kind in ("boundary", "independence") else probe.fit, error),
+        "dependence": finding.dependence,
+        "differences": [
+            {"what": probe.source.describe(int(x)), "target": float(law[x]), "seen": float(seen[x])}
+            for x in order
+        ],
+        "never_emitted": [probe.source.describe(int(x)) for x in never],
+    }
+    pair = getattr(probe.source, "pair", None)
+    if pair is not None and len(pair.target) <= 32:
+        witness |= {"target": pair.target.tolist(), "draft": pair.draft.tolist()}
+    return witness
+
+
+def interval_of(test: Any, error: float) -> dict[str, float | None]:
+    """``tv_low``, ``tv_high`` and ``confidence`` of a witness; None of each without a test."""
+    if test is None:
+        return {"tv_low": None, "tv_high": None, "confidence": None}
+    low, high = tv_interval(test, error)
+    return {"tv_low": low, "tv_high": high, "confidence": 1.0 - ERROR}
+
+
+def _finite(value: float) -> float | str:
+    return value if math.isfinite(value) else "inf"
