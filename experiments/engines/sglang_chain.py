@@ -1,6 +1,6 @@
 """SGLang: its chain sampler under Triton's interpreter; and its tree kernel, which is CUDA's."""
 
-from survey import Configuration, Engine
+from survey import Configuration, Engine, Judgement
 
 
 def chain(targets, drafts, path, rng):
@@ -43,7 +43,8 @@ ENGINE = Engine(
             settings=FEW | {"draws": 60_000}, inputs=("certain",), note=NOTE),
         Configuration("block", "block verification (--speculative-use-block-verification)", block,
             settings=FEW | {"draws": 60_000}, inputs=("random-4",), note=NOTE),
-        Configuration("tree", "target-only tree sampling, the default on CUDA", tree, inputs=("bonus",)),
+        Configuration("tree", "target-only tree sampling, the default on CUDA", tree, inputs=("bonus",),
+            judgement=Judgement("could not run", "The kernel is compiled CUDA code; elsewhere its name is None.")),
     ),
     package="sglang",
     needs=("sglang==0.5.23",),

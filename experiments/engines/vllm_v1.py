@@ -2,7 +2,7 @@
 
 import functools
 
-from survey import Configuration, Engine, most_probable, softened
+from survey import Configuration, Engine, Judgement, most_probable, softened
 
 
 @functools.cache
@@ -40,11 +40,13 @@ NOTE = "CPU, Triton's interpreter, blocks of 16 tokens; the bonus token, an argu
 FEW = {"seconds": 600, "call_seconds": 600, "batches": (), "boundary": False}
 FLY = {"fly_window_size": 1, "fly_entropy_threshold": 0.3}
 
+CLAIMED = Judgement("as claimed", "Its source says that it follows the paper strictly.")
+
 ENGINE = Engine(
     "vLLM V1",
     (
         Configuration("random", "standard, draft probabilities", sampler(), settings=FEW | {"draws": 60_000},
-            inputs=("bonus",), note=NOTE),
+            inputs=("bonus",), note=NOTE, judgement=CLAIMED),
         Configuration("random-3", "standard, draft probabilities, three tokens a path", sampler(),
             settings=FEW | {"draws": 60_000}, inputs=("random-3",), note=NOTE),
         Configuration("ngram", "standard, no draft probabilities (n-gram and greedy drafts)",
