@@ -44,7 +44,7 @@ ENGINE = Engine(
         Configuration("block", "block verification (--speculative-use-block-verification)", block,
             settings=FEW | {"draws": 60_000}, inputs=("random-4",), note=NOTE),
         Configuration("tree", "target-only tree sampling, the default on CUDA", tree, inputs=("bonus",),
-            judgement=Judgement("could not run", "The kernel is compiled CUDA code; elsewhere its name is None.")),
+            judgement=Judgement("could not run", "Its kernel is CUDA code; elsewhere the name is None.")),
     ),
     package="sglang",
     needs=("sglang==0.5.23",),

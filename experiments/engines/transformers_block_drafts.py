@@ -60,11 +60,11 @@ ENGINE = Engine(
     "transformers",
     (
         row("dflash", "DFlashTokenCandidateGenerator", Judgement(
-            "not rejected", "It declares what it draws from; release 5.15.0 declared the law before filters.")),
+            "not rejected", "It declares what it draws from; release 5.15.0 did not.")),
         row("single-position", "SinglePositionMultiTokenCandidateGenerator", Judgement(
-            "fault", "Also when sampling it takes the most probable token, and declares the whole softmax, by "
-            "which the step then divides: with a draft equal to the target the first token is always the most "
-            "probable one.", "transformers_single_position", "huggingface/transformers#47932")),
+            "fault", "Also when sampling it takes the most probable token and declares the whole softmax, by "
+            "which the step divides: with draft and target equal, always the most probable token comes out.",
+            "transformers_single_position", "huggingface/transformers#47932")),
     ),
     package="transformers",
     needs=("transformers==5.24.0", "torch==2.13.0"),

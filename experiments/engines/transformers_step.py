@@ -24,9 +24,9 @@ ENGINE = Engine(
     (
         Configuration("sampling", "_speculative_sampling", step, settings=FEW, judgement=Judgement(
             "as claimed", "Its source says that it applies the paper's algorithm 1.")),
-        Configuration("ensemble", "_speculative_sampling, assistant_ensemble_weight=0.8", ensemble, settings=FEW,
-            judgement=Judgement("lossy by design", "It verifies against a mixture of target and draft, and says so: "
-                "a token of target probability 0 is accepted.")),
+        Configuration("ensemble", "_speculative_sampling, assistant_ensemble_weight=0.8", ensemble,
+            settings=FEW, judgement=Judgement("lossy by design", "It verifies against a mixture of target "
+                "and draft, and says so: tokens of target probability 0 are accepted.")),
     ),
     package="transformers",
     needs=("transformers==5.24.0", "torch==2.13.0"),
