@@ -2,7 +2,8 @@
 
     python docs/make_engines.py [--check]
 
-Only what stands between the two marks is written. ``--check`` changes nothing and exits with 1 where it is not current.
+Only what stands between the two marks is written. ``--check`` changes nothing and exits with 1 where it
+is not current.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ def _section(engine: Any) -> list[str]:
         "| setting | where | rule | law | T = 0 | measured | says of itself | upstream |",
         "|---|---|---|---|---|---|---|---|",
     ]
+    speculative = "resispec-verify kl --rule speculative --target 0.1,0.2,0.3,0.4 --draft 0,0,0,1"
     for s in engine.settings:
         upstream = ", ".join(f"`{part}`" if "/" in part else part for part in s.upstream.split(", "))
         cells = [
             s.name, _options(s), _rule(s) + s.in_words, s.law, s.greedy,
-            s.measured.replace("resispec-verify kl --rule speculative --target 0.1,0.2,0.3,0.4 --draft 0,0,0,1",
-                               "`resispec-verify kl --rule speculative --target 0.1,0.2,0.3,0.4 --draft 0,0,0,1`")
+            s.measured.replace(speculative, f"`{speculative}`")
             .replace("resispec-verify rules", "`resispec-verify rules`"),
             s.says, upstream,
         ]  # fmt: skip

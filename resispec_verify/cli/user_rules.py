@@ -12,6 +12,7 @@ from resispec_verify.rules.checked import CheckedRule, check_interface
 from resispec_verify.rules.foreign import muted, reason_of
 from resispec_verify.rules.given import check_counts
 from resispec_verify.rules.spec import options_in, parse_rule
+from resispec_verify.tables.row import label
 
 
 def choose_rules(names: list[str], candidates: int, **options: Any) -> tuple[Rule, ...]:
@@ -31,7 +32,9 @@ def choose_rules(names: list[str], candidates: int, **options: Any) -> tuple[Rul
     for name in dict.fromkeys(names):
         if not _is_file(name):
             rule = parse_rule(name, **given)
-            chosen += [] if rule in chosen else [rule]
+            if rule not in chosen:
+                _refuse_same_label(rule, chosen)
+                chosen.append(rule)
             continue
         rule = load_rule(name)
         ours = not isinstance(rule, CheckedRule)
@@ -44,6 +47,14 @@ def choose_rules(names: list[str], candidates: int, **options: Any) -> tuple[Rul
         if isinstance(rule, CheckedRule):
             rule.dry_run(candidates)
     return tuple(chosen)
+
+
+def _refuse_same_label(rule: Rule, others: list[Rule]) -> None:
+    """Refuse what would be one row with another rule: a value from a file whose parameter no text can say."""
+    if label(rule) in map(label, others):
+        raise InputError(
+            f"--rule {label(rule)}: a rule from a file has this label too; run them one after the other"
+        )
 
 
 def _refuse_idle(given: dict[str, Any], names: list[str]) -> None:

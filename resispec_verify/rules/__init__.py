@@ -20,7 +20,8 @@ from resispec_verify.rules.proposals import WithoutReplacement as WithoutReplace
 from resispec_verify.rules.tuple_rule import TupleRule as TupleRule
 
 if TYPE_CHECKING:
-    # For type checkers alone: a rule that is missing here is still found by its class name.
+    # For type checkers alone, and asked of no new rule: its class is found by its name all the same, and type
+    # checkers see it in its own file.
     from resispec_verify.rules.registry import NEED_PARAMETERS as NEED_PARAMETERS
     from resispec_verify.rules.registry import PATH_RULES as PATH_RULES
     from resispec_verify.rules.registry import RULES as RULES

@@ -525,3 +525,19 @@ def test_a_rule_that_exits_is_no_success(cli, tmp_path):
     assert done.status == 2
     assert done.err.count("\n") == 1
     assert "SystemExit" in done.err
+
+
+def test_two_rules_of_one_label_are_not_one_row(cli, tmp_path):
+    """No text says a function, so that both are called optimal-sequential."""
+    file = tmp_path / "levels.py"
+    file.write_text(
+        "import numpy as np\nfrom resispec_verify.rules import OptimalSequential\n"
+        "halving = OptimalSequential(lambda p, q, n: np.ones((len(p), 1)) * 0.5 ** np.arange(n + 1))\n"
+    )
+    one, other = f"{file}:halving", "optimal-sequential"
+    for names in ((one, other), (other, one)):
+        done = cli("kl", *PAIR, *(word for name in names for word in ("--rule", name)))
+        assert_one_line(done.err, "optimal-sequential")
+    # min(p, q) less min(p, q / 2): (.2, .3, .2) less (.1, .15, .2).
+    report = cli("kl", *PAIR, "--candidates", 1, "--rule", one, "--json", "-").json
+    assert report["results"][0]["acceptance"] == pytest.approx([0.25], abs=1e-15)

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import torch
 from dump_helpers import (
+    WRITERS,
     legacy_saved,
     saved,
     saved_llamacpp,
@@ -30,6 +31,7 @@ from dump_helpers import (
 
 from resispec_verify.dumps import open_dump, open_rounds, open_target, open_tree
 from resispec_verify.dumps.formats import npz
+from resispec_verify.dumps.formats.readers import READERS, RECOGNISED
 from resispec_verify.errors import InputError
 from resispec_verify.logged.inspection import inspect_dump
 
@@ -140,24 +142,34 @@ def labelled() -> dict:
     return arrays() | {"meta": np.array('{"a": 1}'), "dataset": np.array("d")}
 
 
-FORMATS = {
-    "pt": lambda path: saved(path / "x.pt", flat()),
+FORMATS = {name: lambda path, name=name: WRITERS[name](path / name, arrays()) for name in WRITERS} | {
+    "x.pt": lambda path: saved(path / "x.pt", flat()),
     "pt-d2t": lambda path: saved(path / "x.pt", reduced()),
     "pt-steps": lambda path: saved(path / "x.pt", steps()),
     "pt-chunks": lambda path: saved(path / "x.pt", chunks()),
     "pt-rounds": lambda path: saved(path / "x.pt", rounds()),
     "pt-tree": lambda path: saved(path / "x.pt", tree()),
-    "legacy": lambda path: legacy_saved(path / "x.pt", arrays() | {"meta": {"a": [1, "b"]}}),
-    "safetensors": lambda path: saved_safetensors(
+    "old.pt": lambda path: legacy_saved(path / "x.pt", arrays() | {"meta": {"a": [1, "b"]}}),
+    "x.safetensors": lambda path: saved_safetensors(
         path / "x.safetensors", arrays(), {"sampling": '{"top_k": 3}'}
     ),
     "safetensors-tree": lambda path: saved_safetensors(path / "x.safetensors", tree()),
-    "npz": lambda path: saved_npz(path / "x.npz", labelled()),
+    "x.npz": lambda path: saved_npz(path / "x.npz", labelled()),
     "npz-compressed": lambda path: saved_npz(path / "x.npz", arrays(), compressed=True),
     "npz-rounds": lambda path: saved_npz(path / "x.npz", stacked()),
     "llamacpp": lambda path: saved_llamacpp(path / "x.kld", logits(2, 8, 21).numpy(), np.ones((2, 8), int)),
     "shards": lambda path: folder(path / "shards"),
 }
+
+
+def test_every_format_is_among_them(tmp_path):
+    every = {*READERS.values(), *(read for _, _, read in RECOGNISED)}
+    for name, write in FORMATS.items():
+        (tmp_path / name).mkdir()
+        path = write(tmp_path / name)
+        every.discard(READERS.get(path.suffix))
+        every -= {read for _, matches, read in RECOGNISED if path.is_file() and matches(path)}
+    assert not every, "not tried: a line is needed in WRITERS of tests/helpers/dump_helpers.py, or in FORMATS"
 
 
 def inside(data: bytes, rng: random.Random) -> bytes:
@@ -282,7 +294,7 @@ def test_damage_is_a_line_or_an_answer(name, tmp_path, monkeypatch):
 
 def test_extreme_lengths_in_headers(tmp_path):
     """Every eight bytes of the structure of each format overwritten by every extreme, one at a time."""
-    for name in ("safetensors", "llamacpp"):
+    for name in ("x.safetensors", "llamacpp"):
         folder = tmp_path / name
         folder.mkdir()
         path = FORMATS[name](folder)

@@ -11,6 +11,7 @@ from hold import SETTINGS, hold
 from run import EVERY, compared, path_comparison
 from truth import law_of
 
+from resispec_verify.catalogue.measured import CATALOGUE
 from resispec_verify.evidence import operational_marginals
 from resispec_verify.oracle import MARGINALS, marginal
 from resispec_verify.rules import ResiSpec, make_rule
@@ -73,17 +74,8 @@ def test_the_generator_reaches_the_ends():
 @pytest.mark.parametrize("name", [name for name in MARGINALS if MARGINALS[name].counts(3)])
 def test_shared_prefixes_change_nothing(name):
     rng = np.random.default_rng(5)
-    options = {
-        "easd": {
-            "target_entropy": 0.7,
-            "draft_entropy": 0.6,
-            "top_n": 2,
-            "overlap": 0.5,
-            "rejects": "overlap",
-        },
-        "optimal-siblings": {"values": [1, 2, 1]},
-        "synthetic": {"rate": F(1, 3)},
-    }.get(name, {})
+    rule = CATALOGUE[name]
+    options = (rule.inexact_with or rule.measured_with) if rule.open_parameters else {}
     for n in MARGINALS[name].counts(3):
         for _ in range(3):
             p, q = (exact(row) for row in extreme_pair(rng, 3)[1:])

@@ -1,8 +1,9 @@
 """Keep what every command prints and writes: ``python tests/golden/golden.py [--check] [NAME...]``.
 
-Without ``--check`` the outputs of the cases whose names begin with NAME are written to ``expected/``; review
-the difference. With it they are compared: text word by word, where numbers may differ by `CLOSE` of
-their size (machines sum in another order) and seconds do not count; JSON may have gained keys, and lost none.
+Without ``--check`` the outputs of the cases whose names begin with NAME are written to ``expected/`` where
+they differ from what is kept; review the difference. With it they are only compared: text word by word, where
+numbers may differ by `CLOSE` of their size (machines sum in another order) and seconds do not count. A new
+key of JSON may be right, and is said all the same: what is kept is what is printed.
 """
 
 from __future__ import annotations
@@ -141,6 +142,7 @@ def _same_number(x: float, y: float) -> bool:
 def _compare_values(kept: Any, found: Any, where: str) -> list[str]:
     if isinstance(kept, dict) and isinstance(found, dict):
         lost = [f"{where}/{key} is gone" for key in kept if key not in found]
+        lost += [f"{where}/{key} is new" for key in found if key not in kept]
         for key in kept.keys() & found.keys():
             if key not in CLOCKED:
                 lost += _compare_values(kept[key], found[key], f"{where}/{key}")
@@ -161,14 +163,16 @@ def main() -> int:
     chosen = [c for c in CASES if not names or any(c.startswith(name) for name in names)]
     os.environ["COLUMNS"] = "80"
     EXPECTED.mkdir(exist_ok=True)
-    wrong = []
+    wrong, written = [], []
     for name in chosen:
         found = outputs(CASES[name])
+        kept = (EXPECTED / f"{name}.txt").exists()
         if "--check" in sys.argv:
-            wrong += differences(name, found)
-        else:
+            wrong += differences(name, found) if kept else [f"{name}: nothing is kept"]
+        elif not kept or differences(name, found):
             save(name, found)
-    print("\n".join(wrong) or f"{len(chosen)} cases {'hold' if '--check' in sys.argv else 'written'}")
+            written.append(name)
+    print("\n".join(wrong) or f"{len(chosen)} cases hold{''.join(f', {name} written' for name in written)}")
     return 1 if wrong else 0
 
 

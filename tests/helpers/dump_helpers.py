@@ -147,12 +147,15 @@ def cut_lengths(size: int) -> tuple[int, ...]:
     return (0, min(7, size - 1), size // 2, size - 1)
 
 
+#: One file of each format that holds any dict of arrays; a new one is tested by its line here.
 WRITERS = {
     "x.pt": saved,
     "x.safetensors": saved_safetensors,
     "x.npz": saved_npz,
     "old.pt": legacy_saved,
 }
+#: Those of them that have no bfloat16.
+WITHOUT_BFLOAT16 = {"x.npz"}
 
 
 def logit_pair(*shape: int, dtype: torch.dtype = torch.float16) -> dict:

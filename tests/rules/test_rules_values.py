@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from shipped_rules import KNOWN
+from shipped_rules import KNOWN, remedy
 
 from resispec_verify.errors import InputError
 from resispec_verify.evidence import operational_marginals
@@ -18,8 +18,6 @@ from resispec_verify.kernels.optimal.transport import transport_limit
 from resispec_verify.rules import (
     CSD,
     EASD,
-    NEED_PARAMETERS,
-    PATH_RULES,
     RULES,
     Eagle,
     EagleResiSpec,
@@ -66,15 +64,6 @@ def close(computed: Any, right: list[float], found: Any) -> None:
     assert 0.5 * np.abs(np.asarray(computed) - right).sum() <= float(found.rounding[0]) + 4 * EPS
 
 
-def test_rules_are_documented():
-    for rule in (*RULES.values(), *NEED_PARAMETERS.values(), *PATH_RULES.values()):
-        assert rule.source
-        assert "Guarantee" in (__import__(rule.__module__, fromlist=["x"]).__doc__ or "") or rule in (
-            CSD,
-            EASD,
-        )
-
-
 @pytest.mark.parametrize("rule", EXACT, ids=lambda rule: rule.name)
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 def test_exact_rules_are_exact(rule, n):
@@ -104,7 +93,8 @@ def test_equal_laws_accept_at_once_where_the_candidate_is_drawn(name):
     if name == "optimal-joint":  # either candidate may win the race, and is accepted
         np.testing.assert_allclose(found.acceptance[0], [0.5, 0.5], atol=4 * EPS)
     elif isinstance(rule.proposal, Iid) and KNOWN[name].best_alone:
-        np.testing.assert_allclose(found.acceptance[0], [1.0, 0.0][: found.acceptance.shape[1]], atol=4 * EPS)
+        at_once = np.abs(found.acceptance[0] - [1.0, 0.0][: found.acceptance.shape[1]]).max() <= 4 * EPS
+        assert at_once, f"accepted with {found.acceptance[0]}; {remedy(name, best_alone=False)}"
     assert np.isfinite(found.placed).all()
 
 

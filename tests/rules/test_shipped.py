@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,10 @@ def missing(rule, sections=SECTIONS):
     name, home = rule.name, f"resispec_verify/oracle/shipped/{rule.__module__.rpartition('.')[2]}.py"
     if name not in MARGINALS and name not in PATH_RULES and rule.untranscribed is None:
         yield f"a transcription: write {home} and decorate it with @transcribes({name!r})"
+    if "Guarantee" not in (sys.modules[rule.__module__].__doc__ or "") or not rule.source:
+        yield f"a source, and what it guarantees in the docstring of {rule.__module__}: Guarantee: ..."
     if name not in KNOWN:
-        yield f"a row in tests/helpers/shipped_rules.py: {name!r}: Known('exact' or 'inexact')"
+        yield f"a row in tests/helpers/shipped_rules.py: {name!r}: Known('exact'), or what holds of it"
     elif rule.open_parameters and not KNOWN[name].values:
         yield f"a value for {', '.join(rule.open_parameters)} in tests/helpers/shipped_rules.py"
     if name not in sections:
@@ -38,11 +41,11 @@ def test_a_shipped_rule_is_complete(rule):
 
 def test_what_is_missing_is_said():
     class New(Rule):
-        name, open_parameters = "new", ("ratio",)
+        name, open_parameters, source = "new", ("ratio",), "nowhere"
 
     said = list(missing(New, set()))
     assert [text.split(":")[0].split(" in ")[0] for text in said] == [
-        "a transcription", "a row", "a section '## new'"
+        "a transcription", "a source, and what it guarantees", "a row", "a section '## new'"
     ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
+from shipped_rules import KNOWN
 
 from resispec_verify.errors import InputError
 from resispec_verify.rules import (
@@ -24,22 +25,16 @@ from resispec_verify.rules import (
 from resispec_verify.rules.spec import options_in, parse_any_rule, parse_rule, rule_text
 from resispec_verify.tables.row import label
 
-# One value of every rule whose parameters are open.
-OPEN = {
-    "csd": "csd:ratio=0.5,memory=5:17 3:8",
-    "easd": "easd:target_entropy=1.5,draft_entropy=0.1,top_n=3,overlap=0.5,rejects=overlap",
-    "synthetic": "synthetic:rate=0.3,correction=target",
-    "optimal-siblings": "optimal-siblings:values=1,0.3333333333333333",
-}
+EASD = "easd:target_entropy=1.5,draft_entropy=0.1,top_n=3,overlap=0.5,rejects=overlap"
 # Of options that are numbers or words, a value that is not the default.
 OTHERS = {float: 0.1234567890123456, int: 7, str: "target"}
 
 
 def variants(kind: type) -> list[Rule | PathRule]:
-    """The rule as it is made from its name, and with each option in turn at another value."""
-    found = [parse_any_rule(OPEN.get(kind.name, kind.name))]
-    if kind.name in OPEN:
-        return found
+    """The rule made from its name, and with each option in turn at another value; else the values known."""
+    if kind.open_parameters:
+        return [*KNOWN[kind.name].values]
+    found = [parse_any_rule(kind.name)]
     hints = get_type_hints(kind)
     for option in [field.name for field in fields(kind)] if is_dataclass(kind) else []:
         if get_origin(hints[option]) is Callable:  # a text cannot say a function
@@ -51,6 +46,7 @@ def variants(kind: type) -> list[Rule | PathRule]:
 
 
 EVERY = [rule for kind in (RULES | NEED_PARAMETERS | PATH_RULES).values() for rule in variants(kind)]
+EVERY.append(parse_rule("optimal-siblings:values=1,0.3333333333333333"))
 
 
 @pytest.mark.parametrize("rule", EVERY, ids=rule_text)
@@ -65,7 +61,7 @@ def test_a_rule_is_read_back(rule):
 def test_values_have_the_declared_types():
     assert parse_rule("sglang:threshold_acc=1") == SGLang(threshold_acc=1.0)
     assert isinstance(vars(parse_rule("sglang:threshold_acc=1"))["threshold_acc"], float)
-    easd = vars(parse_rule(OPEN["easd"]))
+    easd = vars(parse_rule(EASD))
     assert (easd["top_n"], easd["rejects"]) == (3, "overlap")
     assert vars(parse_rule("optimal-siblings:values=2,1"))["values"] == (2.0, 1.0)
     assert vars(parse_rule("csd:ratio=1,memory=5:17,3:8"))["memory"] == {(5, 17), (3, 8)}

@@ -28,8 +28,8 @@ READERS: dict[str, Callable[[Path], object]] = {
     ".npz": read_npz,
 }
 """By suffix."""
-RECOGNISED = ((is_llamacpp, read_llamacpp),)
-"""Formats of any suffix: what tells their files, and what reads them."""
+RECOGNISED = (("files of llama.cpp's --kl-divergence-base", is_llamacpp, read_llamacpp),)
+"""Formats of any suffix: in words, what tells their files, and what reads them."""
 
 
 def load_mapping(path: str | os.PathLike[str]) -> dict:
@@ -49,11 +49,12 @@ def load_mapping(path: str | os.PathLike[str]) -> dict:
     """
     path = check_file(path)
     read = READERS.get(path.suffix.lower())
-    read = read or next((reader for matches, reader in RECOGNISED if matches(path)), None)
+    read = read or next((reader for _, matches, reader in RECOGNISED if matches(path)), None)
     if read is None:
         suffix = f"suffix {show(path.suffix)}" if path.suffix else "a name without suffix"
+        others = ", and ".join(words for words, _, _ in RECOGNISED)
         raise InputError(
             f"{path}: {suffix} is not a known format; supported: {', '.join(READERS)}, a folder or glob of "
-            "them or its index.json, and files of llama.cpp's --kl-divergence-base"
+            f"them or its index.json, and {others}"
         )
     return unstacked(path, with_meta(path, as_mapping(path, read(path))))

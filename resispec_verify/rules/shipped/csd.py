@@ -2,7 +2,8 @@
 
 Zhou et al., arXiv 2604.13634, as far as its abstract goes: an "Online Correction Memory, which aggregates
 historical rejections to propose recurring divergence patterns as rescue candidates", and a "Semantic
-Consistency Gating, which verifies candidate admissibility using probability ratios". Lossy by design.
+Consistency Gating, which verifies candidate admissibility using probability ratios". Guarantee: none, it is
+lossy by design.
 
 What the abstract does not say is an assumption here, and a parameter without a default:
 

@@ -5,7 +5,7 @@ substantial overlap among their top-N predictions, the corresponding token is re
 target". Elsewhere it is speculative sampling with one candidate.
 
 The abstract gives no thresholds and does not say exactly what is rejected, so everything is a parameter
-without a default. Whether the rule is exact depends on the second point alone:
+without a default. Guarantee: whether the rule is exact depends on the second point alone:
 
 * ``rejects = "position"``: the gate looks at (p, q) alone, and any candidate is rejected. The token is a
   fresh draw from p: exact, at the cost of acceptance;
