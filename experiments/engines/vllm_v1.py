@@ -50,11 +50,15 @@ ENGINE = Engine(
         Configuration("random-3", "standard, draft probabilities, three tokens a path", sampler(),
             settings=FEW | {"draws": 24_000}, inputs=("random-3",), note=NOTE),
         Configuration("ngram", "standard, no draft probabilities (n-gram and greedy drafts)",
-            sampler(probabilities=False), settings=FEW | {"draws": 60_000}, inputs=("bonus",), note=NOTE),
+            sampler(probabilities=False), settings=FEW | {"draws": 60_000}, inputs=("bonus",), note=NOTE,
+            judgement=CLAIMED),
         Configuration("greedy", "temperature 0", sampler(greedy=True), settings=FEW | {"draws": 4_000},
-            inputs=(most_probable("bonus"),), note=NOTE + "; the law is that of the most probable token"),
+            inputs=(most_probable("bonus"),), note=NOTE + "; the law is that of the most probable token",
+            judgement=CLAIMED),
         Configuration("fly", "FLy, window 1, entropy 0.3", sampler(**FLY), settings=FEW | {"draws": 60_000},
-            inputs=("random-3",), note=NOTE),
+            inputs=("random-3",), note=NOTE, judgement=Judgement(
+                "lossy by design", "Its source calls it lossy: a rejected token stays where the target's entropy "
+                "is high and the tokens after it pass.")),
     ),
     package="vllm",
     needs=("vllm==0.33.0",),
