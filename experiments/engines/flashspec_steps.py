@@ -1,6 +1,6 @@
 """flashspec: its two rejection steps on the CPU, through the shipped adapter."""
 
-from survey import Configuration, Engine
+from survey import Configuration, Engine, Judgement
 
 
 def standard(targets, drafts, path, rng):
@@ -17,17 +17,16 @@ def onehot(targets, drafts, path, rng):
     return onehot_sampler(targets, drafts, path, rng)
 
 
+FEW = {"seconds": 60, "call_seconds": 600}
+
 ENGINE = Engine(
     "flashspec",
     (
-        Configuration("standard", "rejection_step", standard, settings={"call_seconds": 600, "seconds": 60}),
-        Configuration(
-            "onehot",
-            "rejection_step_onehot",
-            onehot,
-            settings={"call_seconds": 600, "seconds": 60, "ragged": True},
-        ),
+        Configuration("standard", "rejection_step", standard, settings=FEW,
+            judgement=Judgement("as claimed", "Its authors call it lossless.")),
+        Configuration("onehot", "rejection_step_onehot, ragged", onehot, settings=FEW | {"ragged": True},
+            judgement=Judgement("as claimed", "Its authors call it lossless.")),
     ),
     package="flashspec",
     needs=("flashspec==0.3.1", "torch==2.13.0"),
-)
+)  # fmt: skip

@@ -2,7 +2,7 @@
 
 import functools
 
-from survey import Configuration, Engine
+from survey import Configuration, Engine, Judgement
 
 
 class Table:
@@ -51,12 +51,18 @@ def same(tokens, logits):
 
 FEW = {"seconds": 300, "call_seconds": 600, "batches": (8,), "draws": 130_000}
 
+MATCH = Judgement(
+    "not rejected", "Token match: a drafted token stays where the target's own draw is the same."
+)
+
 ENGINE = Engine(
     "mlx-lm",
     (
-        Configuration("loop", "speculative_generate_step, 2 draft tokens", text, "text", FEW, ("two",)),
+        Configuration("loop", "speculative_generate_step, 2 draft tokens", text, "text", FEW, ("two",),
+            judgement=MATCH),
         Configuration("processor", "the same with a logits processor, which returns its logits",
-            functools.partial(text, logits_processors=[same]), "text", FEW, ("two",)),
+            functools.partial(text, logits_processors=[same]), "text", FEW, ("two",),
+            judgement=MATCH),
     ),
     package="mlx-lm",
     needs=("mlx-lm==0.32.2", "mlx==0.32.4"),

@@ -1,6 +1,6 @@
 """SGLang: its chain sampler under Triton's interpreter; and its tree kernel, which is CUDA's."""
 
-from survey import Configuration, Engine
+from survey import Configuration, Engine, Judgement
 
 
 def chain(targets, drafts, path, rng):
@@ -38,12 +38,15 @@ ENGINE = Engine(
     "SGLang",
     (
         Configuration("chain", "rejection sampling on a chain (--speculative-use-rejection-sampling)", chain,
-            settings=FEW | {"draws": 60_000}, inputs=("bonus",), note=NOTE),
+            settings=FEW | {"draws": 60_000}, inputs=("bonus",), note=NOTE, judgement=Judgement(
+                "not rejected", "min(1, p/q) and the residual; its source makes no claim for this mode.")),
         Configuration("chain-3", "the same, three tokens a path, impossible tokens", chain,
             settings=FEW | {"draws": 60_000}, inputs=("certain",), note=NOTE),
         Configuration("block", "block verification (--speculative-use-block-verification)", block,
-            settings=FEW | {"draws": 60_000}, inputs=("random-4",), note=NOTE),
-        Configuration("tree", "target-only tree sampling, the default on CUDA", tree, inputs=("bonus",)),
+            settings=FEW | {"draws": 60_000}, inputs=("random-4",), note=NOTE, judgement=Judgement(
+                "as claimed", "Its source says that it is the paper's algorithm 2.")),
+        Configuration("tree", "target-only tree sampling, the default on CUDA", tree, inputs=("bonus",),
+            judgement=Judgement("could not run", "Its kernel is CUDA code; elsewhere the name is None.")),
     ),
     package="sglang",
     needs=("sglang==0.5.23",),

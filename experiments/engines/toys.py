@@ -6,7 +6,6 @@ tables ``(V, V)`` of probabilities.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,10 +18,10 @@ import torch
 from resispec_verify.sampler_check.battery import named
 from resispec_verify.sampler_check.battery.texts import models
 from resispec_verify.sampler_check.battery.trees import tree
+from resispec_verify.testing import served_from
 
-# Draws an input gets: a TV of .05 is found with 13,000 or so at alpha 1e-9. These engines get a seed, so that
-# uniforms at their ends would not reach them.
-_SETTINGS = {"seconds": 400.0, "boundary": False, "batches": (1,)}
+# Draws an input gets: a TV of .05 is found with 13,000 or so at alpha 1e-9.
+_SETTINGS = {"seconds": 400.0, "batches": (1,)}
 SETTINGS = {**_SETTINGS, "draws": 100_000}
 #: Two full laws, and two with zeros on either side.
 INPUTS = (named("base"), replace(named("zeros"), share=1.0))
@@ -37,13 +36,16 @@ Loop = Callable[[np.ndarray, np.ndarray, list[int], int], Sequence[int]]
 
 @contextmanager
 def randomness(rng: np.random.Generator) -> Iterator[None]:
-    """The global generators of torch, NumPy and `random`, seeded from ``rng``; torch on one thread."""
-    from resispec_verify.adapters.torch_state import seeded
-
-    with seeded(rng):
-        np.random.seed(int(rng.integers(2**32)))  # noqa: NPY002
-        random.seed(int(rng.integers(2**63)))
-        yield
+    """The global generators of torch, NumPy and `random`, seeded from ``rng``, and serving the ends of the
+    uniforms where these are tried; torch on one thread.
+    """
+    threads = torch.get_num_threads()
+    with served_from(rng, ordinary="seed", libraries=["torch", "numpy", "random"]), torch.no_grad():
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
 
 
 def texts(loop: Loop) -> Callable[..., np.ndarray]:

@@ -3,7 +3,7 @@
 import functools
 import types
 
-from survey import STYLE_OF_DRAFTS, Configuration, Engine
+from survey import STYLE_OF_DRAFTS, Configuration, Engine, Judgement
 
 VOCAB, WIDTH, LENGTH = 8, 8, 4
 
@@ -48,20 +48,24 @@ def drafts(name):
     )
 
 
-def row(name, kind):
+def row(name, kind, judgement):
     """A configuration."""
     return Configuration(
         name, f"{kind}, sampling, top-k 5", lambda rng: drafts(kind)(rng), STYLE_OF_DRAFTS,
-        settings={"draws": 16_000, "call_seconds": 600},
+        settings={"draws": 16_000, "call_seconds": 600}, judgement=judgement,
     )  # fmt: skip
 
 
 ENGINE = Engine(
     "transformers",
     (
-        row("dflash", "DFlashTokenCandidateGenerator"),
-        row("single-position", "SinglePositionMultiTokenCandidateGenerator"),
+        row("dflash", "DFlashTokenCandidateGenerator", Judgement(
+            "not rejected", "It declares what it draws from; release 5.15.0 did not.")),
+        row("single-position", "SinglePositionMultiTokenCandidateGenerator", Judgement(
+            "fault", "Also when sampling it takes the most probable token and declares the whole softmax, by "
+            "which the step divides: with draft and target equal, always the most probable token comes out.",
+            "transformers_single_position", "huggingface/transformers#47932")),
     ),
     package="transformers",
     needs=("transformers==5.24.0", "torch==2.13.0"),
-)
+)  # fmt: skip

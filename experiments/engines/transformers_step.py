@@ -1,6 +1,6 @@
 """transformers: its verification step, through the shipped adapter."""
 
-from survey import Configuration, Engine
+from survey import Configuration, Engine, Judgement
 
 
 def step(targets, drafts, path, rng):
@@ -17,16 +17,16 @@ def ensemble(targets, drafts, path, rng):
     return block_sampler(targets, drafts, path, rng, assistant_ensemble_weight=0.8)
 
 
+FEW = {"seconds": 100, "call_seconds": 600}
+
 ENGINE = Engine(
     "transformers",
     (
-        Configuration(
-            "sampling", "_speculative_sampling", step, settings={"seconds": 100, "call_seconds": 600}
-        ),
-        Configuration(
-            "ensemble", "_speculative_sampling, assistant_ensemble_weight=0.8", ensemble,
-            settings={"seconds": 60, "call_seconds": 600},
-        ),
+        Configuration("sampling", "_speculative_sampling", step, settings=FEW, judgement=Judgement(
+            "as claimed", "Its source says that it applies the paper's algorithm 1.")),
+        Configuration("ensemble", "_speculative_sampling, assistant_ensemble_weight=0.8", ensemble,
+            settings=FEW, judgement=Judgement("lossy by design", "It verifies against a mixture of target "
+                "and draft, and says so: tokens of target probability 0 are accepted.")),
     ),
     package="transformers",
     needs=("transformers==5.24.0", "torch==2.13.0"),

@@ -2,7 +2,7 @@
 
 import functools
 
-from survey import Configuration, Engine, most_probable, softened
+from survey import Configuration, Engine, Judgement, most_probable, softened
 
 
 @functools.cache
@@ -40,19 +40,25 @@ NOTE = "CPU, Triton's interpreter, blocks of 16 tokens; the bonus token, an argu
 FEW = {"seconds": 600, "call_seconds": 600, "batches": (), "boundary": False}
 FLY = {"fly_window_size": 1, "fly_entropy_threshold": 0.3}
 
+CLAIMED = Judgement("as claimed", "Its source says that it follows the paper strictly.")
+
 ENGINE = Engine(
     "vLLM V1",
     (
         Configuration("random", "standard, draft probabilities", sampler(), settings=FEW | {"draws": 60_000},
-            inputs=("bonus",), note=NOTE),
+            inputs=("bonus",), note=NOTE, judgement=CLAIMED),
         Configuration("random-3", "standard, draft probabilities, three tokens a path", sampler(),
-            settings=FEW | {"draws": 60_000}, inputs=("random-3",), note=NOTE),
+            settings=FEW | {"draws": 24_000}, inputs=("random-3",), note=NOTE),
         Configuration("ngram", "standard, no draft probabilities (n-gram and greedy drafts)",
-            sampler(probabilities=False), settings=FEW | {"draws": 60_000}, inputs=("bonus",), note=NOTE),
+            sampler(probabilities=False), settings=FEW | {"draws": 60_000}, inputs=("bonus",), note=NOTE,
+            judgement=CLAIMED),
         Configuration("greedy", "temperature 0", sampler(greedy=True), settings=FEW | {"draws": 4_000},
-            inputs=(most_probable("bonus"),), note=NOTE + "; the law is that of the most probable token"),
-        Configuration("fly", "FLy, window 1, entropy 0.3", sampler(**FLY), settings=FEW, inputs=("random-3",),
-            note=NOTE),
+            inputs=(most_probable("bonus"),), note=NOTE + "; the law is that of the most probable token",
+            judgement=CLAIMED),
+        Configuration("fly", "FLy, window 1, entropy 0.3", sampler(**FLY), settings=FEW | {"draws": 60_000},
+            inputs=("random-3",), note=NOTE, judgement=Judgement(
+                "lossy by design", "Its source calls it lossy: a rejected token stays where the target is of "
+                "high entropy and the tokens after it pass.")),
     ),
     package="vllm",
     needs=("vllm==0.33.0",),
