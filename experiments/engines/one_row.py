@@ -80,6 +80,8 @@ def checked(one: survey.Configuration, seconds: float | None) -> dict[str, Any]:
         return check_declared_draft(one.sampler, **settings).result()
     if seconds is not None:
         settings["seconds"] = seconds
+    # The verdict is about law and independence; what is found at the ends of the uniforms stands beside it.
+    settings.setdefault("fail_ends", "none")
     # The whole battery brings the search with it, named inputs do not.
     settings.setdefault("search", one.inputs is None)
     inputs = None

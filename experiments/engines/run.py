@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[2]
 OUT = ROOT / "experiments" / "results" / "engines"
 # Importing an engine, and the last call of a row, beyond the seconds of its check.
 GRACE = 300.0
+_END = {"lowest": "fault at 0,", "highest": "fault at the highest below 1,", "both": "fault at both ends,"}
 
 
 def main() -> int:
@@ -149,7 +150,7 @@ def row(
         "reason": check["reason"],
         "law": _part(check, kind, ("law", "support")),
         "independence": _part(check, kind, ("independence",)),
-        "ends": _ends(one, check, kind),
+        "ends": _ends(one, check),
         "detectable_tv": check["detectable_tv"],
         "detectable_on": None if worst is None else worst["input"],
         "draws": check["draws"],
@@ -168,10 +169,19 @@ def _part(check: dict[str, Any], kind: str | None, kinds: tuple[str, ...]) -> st
     return "rejected" if kind in kinds else "open"
 
 
-def _ends(one: survey.Configuration, check: dict[str, Any], kind: str | None) -> str:
+def _ends(one: survey.Configuration, check: dict[str, Any]) -> str:
+    """What was seen at the ends of the uniforms, and how seldom they come; it fails no row."""
     if one.style == survey.STYLE_OF_DRAFTS or not one.settings.get("boundary", True):
         return "not tested"
-    return _part(check, kind, ("boundary",))
+    ends = check["ends"]
+    if ends is None or not ends["inputs"]:
+        return "not reached"
+    if ends["faults"]:
+        return "; ".join(f"{_END[fault['end']]} {fault['often']}" for fault in ends["faults"])
+    why = (ends["reason"] or "").partition("; ")[0]
+    if not why and ends["not_reached"]:
+        why = f"not on {', '.join(ends['not_reached'])}"
+    return ends["verdict"].replace("-", " ") + (f": {why}" if why else "")
 
 
 def machine() -> str:

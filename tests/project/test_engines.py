@@ -18,7 +18,7 @@ import run  # noqa: E402
 import survey  # noqa: E402
 
 WRAPPER = """
-    from survey import Configuration, Engine
+    from survey import Configuration, Engine, most_probable
 
     def right(targets, drafts, path, rng):
         import numpy as np
@@ -32,6 +32,14 @@ WRAPPER = """
 
         return np.concatenate([targets[:, 0].argmax(-1)[:, None], np.full(path.shape, -1)], axis=1)
 
+    def at_zero(targets, drafts, path, rng):
+        import numpy as np
+
+        first = targets[:, 0, ::-1].cumsum(-1)
+        below = first < rng.random((len(path), 1), dtype=np.float32) * first[:, -1:]
+        token = targets.shape[-1] - 1 - below.sum(-1)
+        return np.concatenate([token[:, None], np.full(path.shape, -1)], axis=1)
+
     def broken(targets, drafts, path, rng):
         raise RuntimeError("no CUDA device")
 
@@ -41,7 +49,8 @@ WRAPPER = """
         tuple(
             Configuration(f.__name__, f.__name__, f, settings=FEW, inputs=("bonus",))
             for f in (right, greedy, broken)
-        ),
+        )
+        + (Configuration("at-zero", "at zero", at_zero, settings=FEW, inputs=(most_probable("bonus"),)),),
         package="numpy",
     )
 """
@@ -99,6 +108,7 @@ def judged(toy, **judgements):
 
 
 FITTING = {
+    "at-zero": survey.Judgement("as claimed", "At a uniform of 0 its test lets an impossible token pass."),
     "right": survey.Judgement("not rejected", "It draws from the target."),
     "greedy": survey.Judgement("lossy by design", "It takes the most probable token."),
     "broken": survey.Judgement("could not run", "CUDA only."),
@@ -107,7 +117,7 @@ FITTING = {
 
 def test_the_table_has_every_row_with_its_judgement(toy):
     text = page.table(judged(toy, **FITTING))
-    assert text.count("| toy |") == 3
+    assert text.count("| toy |") == 4
     assert "**lossy by design**: It takes the most probable token." in text
     assert "lossless" not in text
 
@@ -120,6 +130,17 @@ def test_a_judgement_that_contradicts_its_verdict_fails_the_page(toy, row, wrong
     given = None if wrong is None else survey.Judgement(wrong, "So we say.")
     with pytest.raises(page.PageError, match=f"toy:{row}"):
         judged(toy, **FITTING | {row: given})
+
+
+def test_what_is_seen_at_an_end_stands_in_its_column_and_in_the_judgement(toy):
+    _, rows = toy
+    assert rows["right"]["ends"] == "no fault"
+    assert rows["broken"]["ends"] == "not reached"
+    assert rows["at-zero"]["verdict"] == rows["at-zero"]["law"] == "not-rejected"
+    assert rows["at-zero"]["ends"] == "fault at 0, once in 2^24 draws at float32"
+    silent = {"at-zero": survey.Judgement("as claimed", "Not rejected.")}
+    with pytest.raises(page.PageError, match=r"toy:at-zero has a fault at 0, .* says nothing"):
+        judged(toy, **FITTING | silent)
 
 
 def test_a_row_without_result_and_a_result_without_row_fail_the_page(toy):
