@@ -12,6 +12,8 @@ from flashspec.sampling.rejection import (  # pyright: ignore[reportMissingImpor
     rejection_step_onehot,
 )
 
+from resispec_verify.adapters.torch_state import drawing_from
+
 __all__ = ["block_sampler", "onehot_sampler"]
 
 
@@ -19,8 +21,10 @@ def block_sampler(
     targets: np.ndarray, drafts: np.ndarray, path: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """``rejection_step`` on the CPU, in the style "block"."""
-    generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
-    found = rejection_step(torch.from_numpy(path), _log(drafts), _log(targets), generator=generator)
+    with drawing_from(rng):
+        found = rejection_step(
+            torch.from_numpy(path), _log(drafts), _log(targets), generator=torch.default_generator
+        )
     return _emitted(path, found.numpy())
 
 
@@ -30,10 +34,10 @@ def onehot_sampler(
     """``rejection_step_onehot``: the path is tested as if it had been certain; also for paths padded with
     -1.
     """
-    generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
     lengths = torch.from_numpy((path >= 0).sum(axis=1))
     ids = torch.from_numpy(np.maximum(path, 0))
-    found = rejection_step_onehot(ids, _log(targets), lengths, generator=generator)
+    with drawing_from(rng):
+        found = rejection_step_onehot(ids, _log(targets), lengths, generator=torch.default_generator)
     return _emitted(path, found.numpy())
 
 

@@ -1,4 +1,4 @@
-"""The global state of torch around a call: seeded from the caller's generator, and put back."""
+"""The global state of torch around a call: its draws come from the caller's generator, and it is put back."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-__all__ = ["seeded"]
+from resispec_verify.testing.uniforms import served_from
+
+__all__ = ["drawing_from"]
 
 
 @contextmanager
-def seeded(rng: np.random.Generator) -> Iterator[None]:
-    """Torch draws from a seed of ``rng``, on one thread: tensors are small, and waiting for threads is
-    not.
+def drawing_from(rng: np.random.Generator) -> Iterator[None]:
+    """Torch draws from a seed of ``rng``, and at the ends of the uniforms from ``rng`` itself.
+
+    On one thread: tensors are small, and waiting for threads is not.
     """
     threads = torch.get_num_threads()
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(int(rng.integers(2**63)))
+    with served_from(rng, ordinary="seed", libraries=["torch"]), torch.no_grad():
         torch.set_num_threads(1)
         try:
             yield

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from transformers.generation import utils  # pyright: ignore[reportMissingImports]
 
-from resispec_verify.adapters.torch_state import seeded
+from resispec_verify.adapters.torch_state import drawing_from
 
 __all__ = ["block_sampler", "drafts_of", "ensemble_sampler"]
 
@@ -35,7 +35,7 @@ def block_sampler(
     names = inspect.signature(utils._speculative_sampling).parameters
     if "is_done_candidate" in names:  # whether the candidate itself ends the text; gone from later releases
         options["is_done_candidate"] = False
-    with seeded(rng):
+    with drawing_from(rng):
         ids = torch.from_numpy(path)
         p, q = (torch.from_numpy(law).log().float() for law in (targets, drafts))
         for row in range(rows):
@@ -78,7 +78,7 @@ def drafts_of(
         generator = make()
         names = inspect.signature(generator.get_candidates).parameters
         given = {name: value for name, value in arguments.items() if name in names}
-        with seeded(rng):
+        with drawing_from(rng):
             ids, logits = generator.get_candidates(input_ids, **given)
         return ids[0, input_ids.shape[1] :], logits[0]
 

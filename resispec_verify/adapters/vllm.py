@@ -165,12 +165,12 @@ def block_v1(
     """
     from vllm.v1.sample.rejection_sampler import rejection_sample  # pyright: ignore[reportMissingImports]
 
-    from resispec_verify.adapters.torch_state import seeded
+    from resispec_verify.adapters.torch_state import drawing_from
 
     arguments = v1_arguments(
         targets, drafts if probabilities else None, path, rng, greedy=greedy, device=device
     )
-    with seeded(rng):
+    with drawing_from(rng):
         return emitted_v1(rejection_sample(**arguments, **options))
 
 

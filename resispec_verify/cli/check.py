@@ -27,8 +27,8 @@ FIRST_POSITIONS = 4
 # Options on which draws depend, besides the seed; and those that only say where pairs come from.
 AGAIN = (
     "rule", "ragged", "input", "target", "draft", "logits", "positions", "only_logits", "temperature",
-    "draws", "no_search", "no_boundary", "style", "candidates", "proposal", "flat", "uniforms", "give",
-    "dtype", "offset", "arrays", "alpha",
+    "draws", "no_search", "no_boundary", "fail_ends", "style", "candidates", "proposal", "flat", "uniforms",
+    "give", "dtype", "offset", "arrays", "alpha",
 )  # fmt: skip
 OF_INPUTS = (
     "ragged", "input", "logits", "positions", "only_logits", "temperature", "draws", "no_search",
@@ -151,7 +151,9 @@ class EffortOptions(Options):
     no_search: Flag = False
     """Do not search for the worst pair for this sampler."""
     no_boundary: Flag = False
-    """Do not try uniforms of 0 and 1 - 2**-53."""
+    """Do not try uniforms at their ends, 0 and the largest below 1."""
+    fail_ends: Literal["all", "float32", "none"] = "all"
+    """Faults at an end that fail a run: all; float32, those seen once in 2**25 draws or oftener; none."""
     seed: Count = 0
     """Of all draws."""
 
@@ -181,7 +183,8 @@ def check(
         arrays=call.arrays,
         alpha=effort.alpha, power=effort.power, draws=DRAWS if effort.draws is None else effort.draws,
         seconds=effort.seconds, call_seconds=effort.call_seconds,
-        search=not (effort.no_search or pairs.only_logits), boundary=not effort.no_boundary, seed=effort.seed,
+        search=not (effort.no_search or pairs.only_logits), boundary=not effort.no_boundary,
+        fail_ends=effort.fail_ends, seed=effort.seed,
     )  # fmt: skip
     result = check_apart.run_apart(
         check_apart.SamplerJob(sampler, settings, call.rule, pairs.inputs(call.style))

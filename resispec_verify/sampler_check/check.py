@@ -24,7 +24,7 @@ from resispec_verify.errors import InputError
 from resispec_verify.evidence.statistical import detectable
 from resispec_verify.sampler_check.battery import Chain, Input, Models, Tree
 from resispec_verify.sampler_check.calls import Caller, SamplerError, SamplerHangs
-from resispec_verify.sampler_check.ends import at_the_ends
+from resispec_verify.sampler_check.ends import EndsTest
 from resispec_verify.sampler_check.outcome import ERROR, row_of, witness_of
 from resispec_verify.sampler_check.pace import LEAST, Pace
 from resispec_verify.sampler_check.probes import Finding, Probe, seed_of
@@ -119,6 +119,7 @@ class _Run:
         self.not_reached: list[str] = []
         self.errors: list[tuple[str, str]] = []  # of what is no probe, and where
         self.extra = 0  # draws outside of the probes
+        self.ends: EndsTest | None = None
 
     def _sources(self) -> list[Any]:
         found = [source for one in self.inputs for source in self._of(one)]
@@ -176,17 +177,21 @@ class _Run:
         failed = hung + self._failed()
         if not failed and found is None and not any(probe.fit.draws for probe in self.probes):
             failed = [f"no input was reached in {chosen.seconds:g} s; give more seconds"]
-        verdict = "rejected" if found else "error" if failed else "not-rejected"
+        end = self.ends.failing(chosen.fail_ends) if self.ends and not found else None
+        why = found[1] if found else end
+        verdict = "rejected" if why else "error" if failed else "not-rejected"
         late = "time" if self.caller.late else "draws"
         return CheckResult(
-            verdict, ([found[1].reason] if found else []) + failed + self.caller.notes, self._draws(),
+            verdict, ([why.reason] if why else []) + failed + self.caller.notes, self._draws(),
             chosen.alpha, self.alpha, self.tests, chosen.power, chosen.seed,
             detectable_tv=None if found else self._detectable(),
-            witness=None if found is None else witness_of(*found, chosen.seed, ERROR / self.tests),
+            witness=witness_of(*found, chosen.seed, ERROR / self.tests) if found
+            else end.witness(chosen.seed) if end else None,
             inputs=[
                 row_of(one, chosen.power) for one in self.small + self.probes if one.fit.draws or one.error
             ],
             not_reached=[] if found else self.not_reached,
+            ends=None if self.ends is None else self.ends.to_dict(chosen.fail_ends),
             stopped=late if verdict == "not-rejected" else verdict,
             seconds=time.monotonic() - started,
         )  # fmt: skip
@@ -225,35 +230,14 @@ class _Run:
         if not self.settings.boundary:
             return None
         narrow = [one for one in self.probes if one.source in self.sources and one.source.vocab <= NARROW]
-        end = self.caller.until
-        cut: list[str] = []
-        share = ENDS * (end - time.monotonic()) / max(1, len(narrow))
-        for ordinary in narrow:
-            if ordinary.error is not None:
-                continue
-            source = ordinary.source
-            if not ordinary.fit.draws or ordinary.pace.seconds(1) > share or self.caller.late:
-                cut.append(source.name)
-                continue
-            probe = Probe(source, 0, 1.0, self.settings.seed)
-            try:
-                self.caller.until = min(end, time.monotonic() + share)
-                finding, drawn = at_the_ends(self.caller, probe)
-            except SamplerHangs:
-                raise
-            except SamplerError as error:
-                self.errors.append((str(error), f"uniforms at their ends on {source.name}"))
-                continue
-            finally:
-                late, self.caller.until = self.caller.late, end
-            self.extra += drawn
-            if finding is not None:
-                return probe, finding
-            if late:
-                cut.append(source.name)
-        if cut:
-            self.not_reached.append(f"all uniforms at their ends on {', '.join(cut)}")
-        return None
+        seconds = ENDS * (self.caller.until - time.monotonic())
+        self.ends = EndsTest(self.caller, narrow, self.settings.seed, seconds)
+        found = self.ends.run()
+        self.extra += self.ends.draws
+        self.errors += [(error, f"uniforms at their ends on {name}") for error, name in self.ends.errors]
+        if found is None and self.ends.cut:
+            self.not_reached.append(f"all uniforms at their ends on {', '.join(self.ends.cut)}")
+        return found
 
     def _search(self) -> tuple[Probe, Finding] | None:
         """The worst pairs for this sampler, each tested on fresh draws."""

@@ -13,11 +13,36 @@ def lines(result: CheckResult) -> list[str]:
     "Not rejected" is never called exact: the last lines say what would have been found.
     """
     found = [f"{reason}." for reason in result.reasons]
+    found += _ends(result)
     if result.witness is not None:
         found += [*_witness(result.witness), _error_rate(result)]
+        if result.witness["kind"] == "boundary":
+            found += ["Between the ends nothing was found, so that no bias is seen.", *_not_rejected(result)]
     elif result.verdict == "not-rejected" or any(row["draws"] for row in result.inputs):
         found += [*_not_rejected(result), _error_rate(result)]
     return found
+
+
+def _ends(result: CheckResult) -> list[str]:
+    """A line for each fault at an end of the uniforms, or one that says that there is none, or that none was
+    looked for.
+    """
+    ends = result.ends
+    if ends is None:
+        return []
+    if ends["verdict"] == "not-tested":
+        return [f"Ends of the uniforms: not tested: {ends['reason']}."]
+    if ends["verdict"] == "no-fault":
+        found = (
+            f"Ends of the uniforms: no fault at 0 and at the largest below 1 ({', '.join(ends['dtypes'])})"
+        )
+        return [f"{found}; {ends['reason']}." if ends["reason"] else f"{found}."]
+    lines = []
+    for fault in ends["faults"]:
+        fails = "" if fault["fails"] else ", which does not fail the run"
+        what = "as said above" if fault["reason"] in result.reasons else fault["reason"]
+        lines.append(f"Ends of the uniforms: fault on {fault['input']!r}{fails}: {what}.")
+    return lines
 
 
 def _error_rate(result: CheckResult) -> str:
@@ -44,6 +69,11 @@ def _witness(witness: dict) -> list[str]:
     found = [f"On input {witness['input']!r}{rows}, after {witness['draws']} draws (seed {witness['seed']}):"]
     if "target" in witness:
         found.append(f"  target {_law(witness['target'])}, draft {_law(witness['draft'])}")
+    if witness["kind"] == "boundary":
+        found += [
+            f"  drawn: {name} {dtype} {', '.join(map(repr, values[:6]))}"
+            for name, dtype, values in witness["numbers"][:4]
+        ]
     if witness["kind"] in ("law", "support"):
         found += [
             f"  {row['what']}: {row['seen']:.4f} of the draws, target {row['target']:.4f}"

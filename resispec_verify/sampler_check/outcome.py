@@ -60,10 +60,9 @@ def witness_of(probe: Probe, finding: Finding, seed: int, error: float) -> dict[
         "rows": probe.rows,
         "draws": draws,
         "seed": seed,
-        # Draws with uniforms that are not uniform have no frequencies to speak of.
-        "tv_seen": None if finding.kind == "boundary" else float(0.5 * np.abs(seen - law).sum()),
+        "tv_seen": float(0.5 * np.abs(seen - law).sum()),
         # The interval is one of independent draws.
-        **interval_of(None if finding.kind in ("boundary", "independence") else probe.fit, error),
+        **interval_of(None if finding.kind == "independence" else probe.fit, error),
         "dependence": finding.dependence,
         "differences": [
             {"what": probe.source.describe(int(x)), "target": float(law[x]), "seen": float(seen[x])}

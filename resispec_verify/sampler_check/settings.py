@@ -11,8 +11,10 @@ from resispec_verify.sampler_check.sources.handing import ARRAYS, DTYPES, GIVE
 from resispec_verify.sampler_check.sources.styles import STYLES
 from resispec_verify.schema import envelope
 
-__all__ = ["DRAWS", "STYLES", "CheckResult", "CheckSettings", "check_report"]
+__all__ = ["DRAWS", "FAIL_ENDS", "STYLES", "CheckResult", "CheckSettings", "check_report"]
 
+#: Which faults at an end of the uniforms fail a run.
+FAIL_ENDS = ("all", "float32", "none")
 PROPOSALS = ("iid", "without-replacement", "top", "beams")
 # Draws a pair gets by default; its share of them is its own (`Input.share`).
 DRAWS = 1 << 20
@@ -48,6 +50,9 @@ class CheckSettings:
         Search for the worst pair for this sampler, after the fixed ones.
     boundary : bool
         Try uniforms at their ends.
+    fail_ends : {"all", "float32", "none"}
+        Which faults at an end reject the sampler: every one, those that come once in ``2**25`` draws or
+        oftener, as at the ends of float32, or none. `CheckResult.ends` has them all.
     batches : tuple of int
         Small numbers of rows a call.
     ragged : bool
@@ -78,6 +83,7 @@ class CheckSettings:
     seed: int = 0
     search: bool = True
     boundary: bool = True
+    fail_ends: str = "all"
     batches: tuple[int, ...] = SMALL_BATCHES
     ragged: bool = False
     flat: bool = False
@@ -88,7 +94,14 @@ class CheckSettings:
     arrays: str = "numpy"
 
     def __post_init__(self) -> None:
-        among = {"style": STYLES, "proposal": PROPOSALS, "give": GIVE, "dtype": DTYPES, "arrays": ARRAYS}
+        among = {
+            "style": STYLES,
+            "proposal": PROPOSALS,
+            "give": GIVE,
+            "dtype": DTYPES,
+            "arrays": ARRAYS,
+            "fail_ends": FAIL_ENDS,
+        }
         for name, there in among.items():
             if getattr(self, name) not in there:
                 raise InputError(f"{name} must be one of {', '.join(there)}, got {getattr(self, name)!r}")
@@ -153,14 +166,18 @@ class CheckResult:
     tests : int
         Among how many tests alpha is split evenly, those of pairs that the search may propose included.
     detectable_tv : float or None
-        Where not rejected: on every input that was reached, a total variation between the tested cells of
-        this size would have been found with probability `power`. None otherwise.
+        Where not rejected, or only for an end of the uniforms: on every input that was reached, a total
+        variation between the tested cells of this size would have been found with probability `power`. None
+        otherwise.
     not_reached : list of str
         Inputs, and the search, for which no time was left: nothing is said about them.
     witness : dict or None
         Where rejected: the input, what was seen, and how to see it again.
     inputs : list of dict
         One for each stream of draws.
+    ends : dict or None
+        What happens at the ends of the uniforms: ``verdict`` ("fault", "no-fault", "not-tested"), ``reason``,
+        ``faults``, ...; None where they were left out, or the run ended before.
     stopped : {"rejected", "error", "draws", "time"}
         Why it ended.
     """
@@ -177,6 +194,7 @@ class CheckResult:
     witness: dict[str, Any] | None = None
     inputs: list[dict[str, Any]] = field(default_factory=list)
     not_reached: list[str] = field(default_factory=list)
+    ends: dict[str, Any] | None = None
     stopped: str = "draws"
     seconds: float = 0.0
 
@@ -189,7 +207,7 @@ class CheckResult:
         """What ``--json`` writes."""
         names = (
             "verdict", "reason", "draws", "alpha", "alpha_per_test", "tests", "power", "detectable_tv",
-            "witness", "stopped", "seed", "seconds", "not_reached", "inputs",
+            "witness", "stopped", "seed", "seconds", "not_reached", "inputs", "ends",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 

@@ -53,6 +53,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         )
         if result.not_reached:
             bound += f", not reached: {', '.join(result.not_reached)}"
+        if result.ends is not None and result.ends["verdict"] != "no-fault":
+            bound += f", ends of the uniforms: {result.ends['verdict'].replace('-', ' ')}"
         terminalreporter.write_line(
             f"{name}: {result.draws} draws{bound} (power {result.power:g}); a lossless sampler fails with "
             f"probability at most {result.alpha:g}"

@@ -51,7 +51,7 @@ MAY_IMPORT = {
         "arrays", "backends", "distributions", "dumps", "errors", "evidence", "inputs", "logged", "report",
         "rules", "runs", "sampler_check", "schema", "tables", "verdict",
     },
-    "adapters": {"errors"},
+    "adapters": {"errors", "testing"},
     "__main__": {"cli"},
     "__init__": {
         "api", "arrays", "distributions", "dumps", "errors", "evidence", "moved", "record", "rules",

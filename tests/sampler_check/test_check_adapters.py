@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 
 import numpy as np
@@ -34,6 +35,20 @@ def test_the_verification_of_transformers_is_not_rejected_and_its_ensemble_is(ad
     if "assistant_ensemble_weight" in adapter.utils._speculative_sampling.__code__.co_varnames:
         lossy = check_sampler(adapter.ensemble_sampler(0.2), BLOCK, inputs=FEW)
         assert lossy.verdict == "rejected"
+
+
+def test_the_verification_of_transformers_accepts_at_a_uniform_of_0(adapter):
+    import transformers
+
+    if release(transformers) != (5, 24, 0):
+        pytest.skip(f"a comparison of transformers 5.24.0; {transformers.__version__} is installed")
+    certain = [chains()[1]]  # its path has tokens that the target never emits
+    result = check_sampler(adapter.block_sampler, BLOCK, inputs=certain)
+    first = result.ends["faults"][0]
+    assert (first["end"], first["dtype"], first["log2_probability"]) == ("lowest", "float32", -24)
+    assert "exactly 0 (once in 2^24 draws at float32)" in result.reason
+    settings = dataclasses.replace(BLOCK, fail_ends="none")
+    assert check_sampler(adapter.block_sampler, settings, inputs=certain).verdict == "not-rejected"
 
 
 def release(transformers):

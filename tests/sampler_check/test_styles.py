@@ -165,9 +165,9 @@ def test_uniforms_are_below_one_and_no_coarser_than_float32(dtype):
         def note(self, text):
             raise AssertionError(text)
 
-    from resispec_verify.sampler_check.generators import BoundaryGenerator
+    from resispec_verify.sampler_check.generators import EndsGenerator
 
-    for rng in (np.random.default_rng(0), BoundaryGenerator(0)):
+    for rng in (np.random.default_rng(0), EndsGenerator(0, "both")):
         source.draw(Looks(), np.random.default_rng(1), 1000, rng)
         (found,) = seen
         assert found.shape == (1000, 3)
@@ -175,7 +175,7 @@ def test_uniforms_are_below_one_and_no_coarser_than_float32(dtype):
         assert 0 <= found.min() < found.max() < 1
         seen.clear()
     highest = 1.0 - 2.0**-53 if dtype == "float64" else 1.0 - 2.0**-24
-    source.draw(Looks(), np.random.default_rng(1), 1000, BoundaryGenerator(0))
+    source.draw(Looks(), np.random.default_rng(1), 1000, EndsGenerator(0, "both"))
     assert {0.0, highest} <= set(seen[0].ravel().tolist())
 
 
