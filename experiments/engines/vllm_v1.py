@@ -57,8 +57,8 @@ ENGINE = Engine(
             judgement=CLAIMED),
         Configuration("fly", "FLy, window 1, entropy 0.3", sampler(**FLY), settings=FEW | {"draws": 60_000},
             inputs=("random-3",), note=NOTE, judgement=Judgement(
-                "lossy by design", "Its source calls it lossy: a rejected token stays where the target is of "
-                "high entropy and the tokens after it pass.")),
+                "lossy by design", "Its source calls it lossy: a rejected token stays where the target's "
+                "entropy is high and the tokens after it pass.")),
     ),
     package="vllm",
     needs=("vllm==0.33.0",),
