@@ -1,9 +1,12 @@
 """feifeibear/LLMSpeculativeSampling: both loops, with toy models of transformers' kind."""
 
 from survey import Configuration, Engine, Judgement
-from toys import TEXT_SETTINGS, TEXTS, Causal, texts
+from toys import MULTINOMIAL, TEXT_SETTINGS, TEXTS, Causal, texts
 
 NOTE = "tokens start at 1, because its `sample` raises on token 0"
+
+
+REFUSED = f"{MULTINOMIAL} Here it is token 0, and `sample` raises."
 
 
 def _loop(name, **options):
@@ -32,16 +35,15 @@ ENGINE = Engine(
             _loop("speculative_sampling"),
             Judgement(
                 "as claimed",
-                "Not rejected. Its test is r > p / q, so that a token of probability 0 is "
-                "accepted at a float32 uniform of 0, once in 2^24; seen with uniforms that were "
-                "served, which this row does not have.",
+                "Not rejected, but accepts at a float32 uniform of 0, once in 2^24: its test is "
+                f"r > p / q, and a token of probability 0 comes out. {REFUSED}",
             ),
         ),
         _row(
             "deepmind",
             "speculative_sampling_v2, gamma 3",
             _loop("speculative_sampling_v2"),
-            Judgement("as claimed", "Not rejected; its test r < p / q has no such end."),
+            Judgement("as claimed", f"Not rejected; its test r < p / q has no such end. {REFUSED}"),
         ),
         _row(
             "seeded",

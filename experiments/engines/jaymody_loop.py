@@ -33,8 +33,7 @@ ENGINE = Engine(
             "its GPT-2 is replaced by toy models",
             Judgement(
                 "as claimed",
-                "Not rejected; no impossible token at NumPy uniforms of 0 and 1 - 2^-53, which "
-                "were served apart from this row.",
+                "Not rejected; no impossible token at NumPy uniforms of 0 and 1 - 2^-53.",
             ),
         ),
     ),

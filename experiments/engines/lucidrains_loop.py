@@ -1,7 +1,7 @@
 """lucidrains/speculative-decoding: its loop over a batch, with toy models that have its decoder's cache."""
 
 from survey import Configuration, Engine, Judgement
-from toys import TEXT_SETTINGS, TEXTS, randomness
+from toys import MULTINOMIAL, TEXT_SETTINGS, TEXTS, randomness
 
 
 def _net(laws):
@@ -32,8 +32,11 @@ def _sampler(at_once):
     return sampler
 
 
-LUCID = "Not rejected. Its test is r > p / q: see LLMSpeculativeSampling; by default it "
-"keeps a tenth of the tokens, so that many have probability 0."
+LUCID = (
+    "Not rejected, but accepts at a float32 uniform of 0, once in 2^24: its test is r > p / q, and a token "
+    "of probability 0 comes out; by default it keeps a tenth of the tokens, so that there are many. "
+    f"{MULTINOMIAL}"
+)
 ENGINE = Engine(
     "lucidrains/speculative-decoding",
     (

@@ -116,9 +116,10 @@ def one_chain(target, draft, prompt, length):
     return text_of(sequoia_tree(CHAIN, target, draft, prompt), prompt, length)
 
 
-OVERWRITTEN = "The new token is written to the slot after the accepted ones before they are "
-"collected; where a node of the accepted path lies in that slot, its token is "
-"lost and the new one comes twice."
+OVERWRITTEN = (
+    "The new token is written to the slot after the accepted ones before they are collected; where a node of "
+    "the accepted path lies in that slot, its token is lost and the new one comes twice."
+)
 NOTE = "float16 on the CPU; its CUDA graphs are the functions that they record, its engines toys"
 
 

@@ -64,8 +64,8 @@ class Judgement:
     def __post_init__(self) -> None:
         if self.what not in JUDGEMENTS:
             raise ValueError(f"a judgement is one of {', '.join(JUDGEMENTS)}, not {self.what!r}")
-        if not self.reason:
-            raise ValueError("a judgement needs its reason")
+        if not self.reason.endswith("."):
+            raise ValueError(f"a judgement needs its reason, in whole sentences; got {self.reason!r}")
         if self.what == "fault" and not (self.reproduction and self.upstream):
             raise ValueError("a fault needs its reproduction, and the report upstream or 'none found'")
         if self.reproduction and not (HERE / "reproductions" / f"{self.reproduction}.py").is_file():

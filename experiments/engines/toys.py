@@ -31,6 +31,10 @@ TEXT_SETTINGS = {**_SETTINGS, "draws": 14_000}
 #: One set of siblings, one where the target lacks tokens that are drafted, and one tree.
 TREES = tuple(replace(tree(name), share=1.0) for name in ("siblings", "ends", "binary"))
 TREE_SETTINGS = {**_SETTINGS, "draws": 16_000}
+# Of torch's way to draw; for judgements of rows where it was seen.
+MULTINOMIAL = (
+    "torch.multinomial itself draws a token of probability 0 at a float64 uniform of 0, once in 2^53."
+)
 Loop = Callable[[np.ndarray, np.ndarray, list[int], int], Sequence[int]]
 
 

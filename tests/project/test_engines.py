@@ -152,11 +152,13 @@ def test_a_row_without_result_and_a_result_without_row_fail_the_page(toy):
         page.judged({}, found)
 
 
-def test_a_fault_needs_its_reproduction():
+def test_a_fault_needs_its_reproduction_and_a_judgement_its_reason():
     with pytest.raises(ValueError, match="reproduction"):
         survey.Judgement("fault", "It is wrong.")
     with pytest.raises(ValueError, match=r"no-such\.py"):
         survey.Judgement("fault", "It is wrong.", "no-such", "none found")
+    with pytest.raises(ValueError, match="whole sentences"):
+        survey.Judgement("as claimed", "A sentence that goes on before ")
 
 
 WRAPPERS = survey.wrappers()
