@@ -1,7 +1,7 @@
 """romsto/Speculative-Decoding: its loop with a draft model, and the one with n-grams."""
 
 from survey import Configuration, Engine, Judgement
-from toys import TEXT_SETTINGS, TEXTS, Causal, texts
+from toys import MULTINOMIAL, TEXT_SETTINGS, TEXTS, Causal, texts
 
 
 def _given(length):
@@ -41,9 +41,8 @@ ENGINE = Engine(
             _drafted(),
             Judgement(
                 "as claimed",
-                "Not rejected. Its test is r > p / q, so that a token of probability 0 is "
-                "accepted at a float32 uniform of 0, once in 2^24; seen with uniforms that were "
-                "served, which this row does not have.",
+                "Not rejected, but accepts at a float32 uniform of 0, once in 2^24: its test is "
+                f"r > p / q, and a token of probability 0 comes out. {MULTINOMIAL}",
             ),
         ),
         _row(

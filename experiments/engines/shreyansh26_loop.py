@@ -1,7 +1,7 @@
 """shreyansh26/Speculative-Sampling: its loop, with toy models of transformers' kind."""
 
 from survey import Configuration, Engine, Judgement
-from toys import TEXT_SETTINGS, TEXTS, Causal, texts
+from toys import MULTINOMIAL, TEXT_SETTINGS, TEXTS, Causal, texts
 
 
 def loop(target, draft, prompt, length):
@@ -25,7 +25,7 @@ ENGINE = Engine(
             "text",
             TEXT_SETTINGS,
             TEXTS,
-            judgement=Judgement("as claimed", "Not rejected."),
+            judgement=Judgement("as claimed", f"Not rejected; its test is r < p / q. {MULTINOMIAL}"),
         ),
     ),
     repository="shreyansh26/Speculative-Sampling",
