@@ -55,19 +55,13 @@ def _row(name, what, temperature, judgement):
     return Configuration(name, what, _sampler(temperature), "tree", settings, TREES, judgement=judgement)
 
 
+ONE = "Not rejected."
 ENGINE = Engine(
     "EAGLE 1 in Spec-Bench",
     (
+        _row("temperature-1", "evaluate_posterior, temperature 1", 1.0, Judgement("as claimed", ONE)),
         _row(
-            "temperature-1",
-            "evaluate_posterior, temperature 1",
-            1.0,
-            Judgement("as claimed", "Not rejected."),
-        ),
-        _row(
-            "temperature-half",
-            "evaluate_posterior, temperature 0.5",
-            0.5,
+            "temperature-half", "evaluate_posterior, temperature 0.5", 0.5,
             Judgement(
                 "fault",
                 "The token after a path that was accepted in full is drawn from the logits as "
@@ -80,4 +74,4 @@ ENGINE = Engine(
     repository="hemingkx/Spec-Bench",
     commit="fd2c1cd7d2201ef71db4c5f4e455008f017967bf",
     needs=("torch==2.13.0", "transformers==4.57.6"),
-)
+)  # fmt: skip

@@ -3,7 +3,7 @@
 import sys
 from functools import partial
 
-from sequoia_tree import BRANCHES, OVERWRITTEN, by_rule, fresh, grown, imported, row, text_of
+from sequoia_toys import BRANCHES, OVERWRITTEN, by_rule, fresh, grown, imported, row, text_of
 from survey import Engine, Judgement, source
 
 

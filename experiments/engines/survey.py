@@ -24,7 +24,7 @@ __all__ = [
 
 HERE = Path(__file__).parent
 # Modules of this folder that are no wrappers.
-FRAME = ("survey", "run", "one_row", "page", "toys")
+FRAME = ("survey", "run", "one_row", "page", "toys", "sequoia_toys")
 #: Beside the styles of `check`: a function of `rng` that gives tokens and the logits declared for them, as
 #: `resispec_verify.testing.assert_draft_as_declared` takes it.
 STYLE_OF_DRAFTS = "declared-draft"

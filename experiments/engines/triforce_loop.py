@@ -62,13 +62,7 @@ ENGINE = Engine(
     "TriForce",
     (
         Configuration(
-            "loop",
-            "gamma 2, temperature 1",
-            texts(loop),
-            "text",
-            TEXT_SETTINGS,
-            TEXTS,
-            NOTE,
+            "loop", "gamma 2, temperature 1", texts(loop), "text", TEXT_SETTINGS, TEXTS, NOTE,
             Judgement(
                 "fault",
                 "Where the model in the middle turns a token down, the next one is drawn from its "
@@ -81,4 +75,4 @@ ENGINE = Engine(
     repository="Infini-AI-Lab/TriForce",
     commit="164c8c0131cf49951eefdea89a3fbcccb8ca326b",
     needs=("torch==2.13.0", "termcolor==3.3.0"),
-)
+)  # fmt: skip

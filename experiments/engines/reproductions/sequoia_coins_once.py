@@ -7,7 +7,8 @@ Tokens are independent here, each with the law (.5, .3, .2): two of them are equ
 
 import numpy as np
 import torch
-from sequoia_tree import RESERVED, one_chain
+from sequoia_toys import RESERVED
+from sequoia_tree import one_chain
 
 torch.manual_seed(0)
 target, draft = (np.tile([0.0] * RESERVED + law, (6, 1)) for law in ([0.5, 0.3, 0.2], [0.6, 0.3, 0.1]))

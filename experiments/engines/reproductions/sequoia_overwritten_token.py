@@ -9,7 +9,8 @@ nodes lie in slots n to n + 3, by depth; the new token goes to slot n + 2, where
 
 import numpy as np
 import torch
-from sequoia_tree import BRANCHES, sequoia_tree
+from sequoia_toys import BRANCHES
+from sequoia_tree import sequoia_tree
 
 torch.manual_seed(0)
 laws, wrong = np.full((6, 6), 1 / 6), 0
