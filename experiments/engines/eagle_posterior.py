@@ -1,7 +1,7 @@
 """EAGLE (1 to 3): `evaluate_posterior` on trees, and the draw after it, at temperature 1."""
 
 from survey import Configuration, Engine, Judgement
-from toys import TREE_SETTINGS, TREES, paths_of, randomness
+from toys import MULTINOMIAL, TREE_SETTINGS, TREES, paths_of, randomness
 
 
 def sampler(targets, drafts, tokens, parents, rng):
@@ -34,8 +34,9 @@ def _row(name, what, proposal):
 
 JUDGEMENT = Judgement(
     "as claimed",
-    "Not rejected: candidates as point masses, one after the other. At a uniform of "
-    "exactly 0, once in 2^53, its r <= p accepts a token of probability 0.",
+    "Not rejected: candidates as point masses, one after the other. At a float64 uniform of 0, once in 2^53, "
+    "its r <= p accepts a token of probability 0 (it draws by random.random, so that float32 does not come "
+    f"in). {MULTINOMIAL}",
 )
 ENGINE = Engine(
     "EAGLE",

@@ -17,8 +17,10 @@ ENGINE = Engine(
             "toy models; its tokenizer is not imported",
             judgement=Judgement(
                 "as claimed",
-                "Not rejected. Its test is rand > q / p: a token of probability 0, of which its "
-                "top-k makes many, is accepted at a float32 uniform of 0.",
+                "Not rejected, but accepts at a float32 uniform of 0, once in 2^24: its test is "
+                "rand > q / p, and a token of probability 0, of which its top-k makes many, comes "
+                "out. Its draw, the largest of p / exponential, gives one at a float64 uniform of 0, "
+                "once in 2^53.",
             ),
         ),
     ),

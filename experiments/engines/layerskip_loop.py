@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from survey import Configuration, Engine, Judgement
-from toys import TEXT_SETTINGS, TEXTS, Causal, texts
+from toys import MULTINOMIAL, TEXT_SETTINGS, TEXTS, Causal, texts
 
 
 def loop(target, draft, prompt, length):
@@ -36,7 +36,7 @@ ENGINE = Engine(
     (
         Configuration(
             "loop", "3 drafted tokens, temperature 1, top_p 1", texts(loop), "text",
-            TEXT_SETTINGS, TEXTS, NOTE, Judgement("as claimed", "Not rejected."),
+            TEXT_SETTINGS, TEXTS, NOTE, Judgement("as claimed", f"Not rejected; its test is rand < p / q. {MULTINOMIAL}"),
         ),
     ),
     repository="facebookresearch/LayerSkip",
