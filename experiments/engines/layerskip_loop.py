@@ -36,7 +36,8 @@ ENGINE = Engine(
     (
         Configuration(
             "loop", "3 drafted tokens, temperature 1, top_p 1", texts(loop), "text",
-            TEXT_SETTINGS, TEXTS, NOTE, Judgement("as claimed", f"Not rejected; its test is rand < p / q. {MULTINOMIAL}"),
+            TEXT_SETTINGS, TEXTS, NOTE,
+            Judgement("as claimed", f"Not rejected; its test is rand < p / q. {MULTINOMIAL}"),
         ),
     ),
     repository="facebookresearch/LayerSkip",
