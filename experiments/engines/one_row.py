@@ -21,9 +21,11 @@ from resispec_verify.sampler_check.check import CheckSettings, check_sampler
 from resispec_verify.sampler_check.draft import check_declared_draft
 from resispec_verify.sampler_check.sources.styles import STYLES, named_inputs
 
-
 # Inputs with tokens of probability 0, without which nothing shows at the ends.
-WITH_ZEROS = {"block": ["certain"], "text": ["impossible"], "tokens": ["zeros"], "candidates": ["zeros"]}
+WITH_ZEROS = {
+    "block": "certain", "text": "impossible", "tokens": "zeros", "candidates": "zeros", "uniforms": "zeros",
+    "tree": "ends",
+}  # fmt: skip
 
 
 class CannotRun(Exception):
@@ -98,8 +100,11 @@ def ends(one: survey.Configuration) -> dict[str, Any] | None:
     few = {"draws": 64, "batches": (), "search": False, "boundary": True, "fail_ends": "none"}
     settings = CheckSettings(style=one.style, **{**one.settings, **few})
     inputs = _inputs(one)
-    if one.inputs is not None and set(one.inputs) <= set(STYLES[one.style].names):
-        inputs = [*(inputs or []), *named_inputs(WITH_ZEROS[one.style], one.style)]
+    names = None if inputs is None else [given.name for given in inputs]
+    more = WITH_ZEROS[one.style]
+    # An input of one's own, with a law of its own, may be all that the sampler understands.
+    if names is not None and more not in names and all(name in STYLES[one.style].names for name in names):
+        inputs += named_inputs([more], one.style)
     return check_sampler(one.sampler, settings, inputs=inputs).ends
 
 

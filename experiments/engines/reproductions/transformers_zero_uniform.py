@@ -1,5 +1,5 @@
-"""transformers 5.24.0: `_speculative_sampling` accepts where `r <= p / q`, so that a uniform of exactly 0, once
-in 2^24 draws of float32, accepts a token of target probability 0. Here `rand_like` is made to return it.
+"""transformers 5.24.0: `_speculative_sampling` accepts where `r <= p / q`, so that a uniform of exactly 0,
+once in 2^24 draws of float32, accepts a token of target probability 0. Here `rand_like` is made to return it.
 """
 
 import torch
