@@ -19,7 +19,13 @@ import survey
 
 from resispec_verify.sampler_check.check import CheckSettings, check_sampler
 from resispec_verify.sampler_check.draft import check_declared_draft
-from resispec_verify.sampler_check.sources.styles import named_inputs
+from resispec_verify.sampler_check.sources.styles import STYLES, named_inputs
+
+# Inputs with tokens of probability 0, without which nothing shows at the ends.
+WITH_ZEROS = {
+    "block": "certain", "text": "impossible", "tokens": "zeros", "candidates": "zeros", "uniforms": "zeros",
+    "tree": "ends",
+}  # fmt: skip
 
 
 class CannotRun(Exception):
@@ -74,33 +80,50 @@ def _commit(path: Path) -> str:
 
 
 def checked(one: survey.Configuration, seconds: float | None) -> dict[str, Any]:
-    """The result of its check, as `CheckResult.result`."""
+    """The result of its check, as `CheckResult.result`; the ends of the uniforms come apart, by `ends`."""
     settings = dict(one.settings)
     if one.style == survey.STYLE_OF_DRAFTS:
         return check_declared_draft(one.sampler, **settings).result()
     if seconds is not None:
         settings["seconds"] = seconds
-    # The verdict is about law and independence; what is found at the ends of the uniforms stands beside it.
-    settings.setdefault("fail_ends", "none")
     # The whole battery brings the search with it, named inputs do not.
-    settings.setdefault("search", one.inputs is None)
-    inputs = None
-    if one.inputs is not None:
-        inputs = [
-            named_inputs([given], one.style)[0] if isinstance(given, str) else given for given in one.inputs
-        ]
-    return check_sampler(one.sampler, CheckSettings(style=one.style, **settings), inputs=inputs).result()
+    settings = {"search": one.inputs is None, "boundary": False} | settings
+    return check_sampler(
+        one.sampler, CheckSettings(style=one.style, **settings), inputs=_inputs(one)
+    ).result()
 
 
-def main(wrapper: str, row: str, seconds: str) -> dict[str, Any]:
-    """Do it."""
+def ends(one: survey.Configuration) -> dict[str, Any] | None:
+    """What happens at the ends of the uniforms, as `CheckResult.ends`, whatever the law is."""
+    if one.style == survey.STYLE_OF_DRAFTS:
+        return None
+    few = {"draws": 64, "batches": (), "search": False, "boundary": True, "fail_ends": "none"}
+    settings = CheckSettings(style=one.style, **{**one.settings, **few})
+    inputs = _inputs(one)
+    names = None if inputs is None else [given.name for given in inputs]
+    more = WITH_ZEROS[one.style]
+    # An input of one's own, with a law of its own, may be all that the sampler understands.
+    if names is not None and more not in names and all(name in STYLES[one.style].names for name in names):
+        inputs += named_inputs([more], one.style)
+    return check_sampler(one.sampler, settings, inputs=inputs).ends
+
+
+def _inputs(one: survey.Configuration) -> list[Any] | None:
+    if one.inputs is None:
+        return None
+    return [named_inputs([given], one.style)[0] if isinstance(given, str) else given for given in one.inputs]
+
+
+def main(wrapper: str, row: str, seconds: str, only_ends: str) -> dict[str, Any]:
+    """Do it; numbers and flags as texts, empty for none."""
     engine = survey.load(Path(wrapper))
     one = {found.name: found for found in engine.configurations}[row]
     try:
         what = identity(engine)
     except CannotRun as error:
         return {"cannot": str(error)}
-    return {"result": {**what, "check": checked(one, float(seconds) if seconds else None)}}
+    check = None if only_ends else checked(one, float(seconds) if seconds else None)
+    return {"result": {**what, "check": check, "ends": ends(one)}}
 
 
 if __name__ == "__main__":

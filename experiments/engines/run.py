@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import survey
 
@@ -28,7 +28,6 @@ ROOT = Path(__file__).parents[2]
 OUT = ROOT / "experiments" / "results" / "engines"
 # Importing an engine, and the last call of a row, beyond the seconds of its check.
 GRACE = 300.0
-_END = {"lowest": "fault at 0,", "highest": "fault at the highest below 1,", "both": "fault at both ends,"}
 
 
 def main() -> int:
@@ -41,6 +40,9 @@ def main() -> int:
     parser.add_argument("--python", action="append", default=[], metavar="NAME=PATH", help="its interpreter")
     parser.add_argument("--seconds", type=float, help="of each row, instead of its own")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the results")
+    parser.add_argument(
+        "--ends", action="store_true", help="only the ends of the uniforms, into results there are"
+    )
     parser.add_argument("--list", action="store_true", help="only say which rows there are")
     given = parser.parse_args()
     engines = survey.wrappers()
@@ -54,14 +56,25 @@ def main() -> int:
         if given.list:
             print(f"{name}:{one.name}  {engines[name].name}, {one.what}")
             continue
-        wrapper = survey.HERE / f"{name}.py"
-        found = measured(wrapper, one, engines[name], sources.get(name), pythons.get(name), given.seconds)
+        how = Asked(sources.get(name), pythons.get(name), given.seconds, given.ends)
+        found = measured(survey.HERE / f"{name}.py", one, engines[name], how)
+        path = given.out / f"{name}-{one.name}.json"
+        if given.ends and "cannot" not in found:
+            found = json.loads(path.read_text(encoding="utf-8")) | {"ends": found["ends"]}
         print(f"{name}:{one.name}: {found.get('cannot') or summary(found)}", flush=True)
         if "cannot" not in found:
             given.out.mkdir(parents=True, exist_ok=True)
-            path = given.out / f"{name}-{one.name}.json"
             path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 0
+
+
+class Asked(NamedTuple):
+    """How a row is run: by which interpreter, on which clone, for how long, and whether for the ends only."""
+
+    source: Path | None = None
+    python: Path | None = None
+    seconds: float | None = None
+    ends: bool = False
 
 
 def chosen(names: list[str], engines: dict[str, survey.Engine]) -> list[tuple[str, survey.Configuration]]:
@@ -87,18 +100,18 @@ def measured(
     wrapper: Path,
     one: survey.Configuration,
     engine: survey.Engine,
-    source: Path | None = None,
-    python: Path | None = None,
-    seconds: float | None = None,
+    how: Asked | None = None,
 ) -> dict[str, Any]:
     """One row, from a process of its own; or ``{"cannot": why}``."""
+    how = how or Asked()
     environment = {**os.environ, **engine.environment}
-    paths = [str(ROOT), *([str(source)] if source else [])]
+    paths = [str(ROOT), *([str(how.source)] if how.source else [])]
     environment["PYTHONPATH"] = os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    if source:
-        environment["RESISPEC_ENGINE_SOURCE"] = str(source)
-    words = [python or sys.executable, survey.HERE / "one_row.py", wrapper, one.name, seconds or ""]
-    limit = GRACE + (seconds or one.settings.get("seconds", 600.0))
+    if how.source:
+        environment["RESISPEC_ENGINE_SOURCE"] = str(how.source)
+    program = survey.HERE / "one_row.py"
+    words = [how.python or sys.executable, program, wrapper, one.name, how.seconds or "", "ends" * how.ends]
+    limit = GRACE + 2 * (how.seconds or one.settings.get("seconds", 600.0))
     started = time.monotonic()
     try:
         ran = subprocess.run(
@@ -111,7 +124,10 @@ def measured(
         return {"cannot": f"its process ended with status {ran.returncode} and no result; it says why above"}
     if "cannot" in answer:
         return answer
-    return row(wrapper.stem, one, engine, answer["result"], time.monotonic() - started, seconds)
+    result = answer["result"]
+    if how.ends:
+        return {"ends": short_ends(result["ends"])}
+    return row(wrapper.stem, one, engine, result, time.monotonic() - started, how.seconds)
 
 
 def row(
@@ -150,7 +166,7 @@ def row(
         "reason": check["reason"],
         "law": _part(check, kind, ("law", "support")),
         "independence": _part(check, kind, ("independence",)),
-        "ends": _ends(one, check),
+        "ends": short_ends(answer["ends"]),
         "detectable_tv": check["detectable_tv"],
         "detectable_on": None if worst is None else worst["input"],
         "draws": check["draws"],
@@ -169,19 +185,14 @@ def _part(check: dict[str, Any], kind: str | None, kinds: tuple[str, ...]) -> st
     return "rejected" if kind in kinds else "open"
 
 
-def _ends(one: survey.Configuration, check: dict[str, Any]) -> str:
-    """What was seen at the ends of the uniforms, and how seldom they come; it fails no row."""
-    if one.style == survey.STYLE_OF_DRAFTS or not one.settings.get("boundary", True):
-        return "not tested"
-    ends = check["ends"]
-    if ends is None or not ends["inputs"]:
-        return "not reached"
-    if ends["faults"]:
-        return "; ".join(f"{_END[fault['end']]} {fault['often']}" for fault in ends["faults"])
-    why = (ends["reason"] or "").partition("; ")[0]
-    if not why and ends["not_reached"]:
-        why = f"not on {', '.join(ends['not_reached'])}"
-    return ends["verdict"].replace("-", " ") + (f": {why}" if why else "")
+def short_ends(found: dict[str, Any] | None) -> dict[str, Any]:
+    """Verdict and reason of the ends, and how often the likeliest fault comes."""
+    if found is None:
+        return {"verdict": "not-tested", "reason": None, "log2_probability": None, "often": None}
+    first = found["faults"][0] if found["faults"] else {"log2_probability": None, "often": None}
+    return {name: found[name] for name in ("verdict", "reason")} | {
+        name: first[name] for name in ("log2_probability", "often")
+    }
 
 
 def machine() -> str:

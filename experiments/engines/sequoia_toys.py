@@ -98,6 +98,11 @@ OVERWRITTEN = (
     "The new token is written to the slot after the accepted ones before they are collected; where a node of "
     "the accepted path lies in that slot, its token is lost and the new one comes twice."
 )
+# For judgements: what torch.multinomial does on the CPU in float16, whose least number above 0 is 2^-24.
+MULTINOMIAL = (
+    "In float16 on the CPU torch.multinomial itself draws a token of probability 0 where its exponential "
+    "rounds to 0, once in some 2^25 uniforms."
+)
 NOTE = "float16 on the CPU; its CUDA graphs are the functions that they record, its engines toys"
 
 

@@ -2,7 +2,18 @@
 
 from functools import partial
 
-from sequoia_toys import BRANCHES, CHAIN, OVERWRITTEN, by_rule, fresh, grown, imported, row, text_of
+from sequoia_toys import (
+    BRANCHES,
+    CHAIN,
+    MULTINOMIAL,
+    OVERWRITTEN,
+    by_rule,
+    fresh,
+    grown,
+    imported,
+    row,
+    text_of,
+)
 from survey import Engine, Judgement
 
 
@@ -36,7 +47,9 @@ ENGINE = Engine(
             "SpecTree, a chain of 2, a new one each round",
             fresh(partial(_round, CHAIN)),
             Judgement(
-                "as claimed", "Not rejected where each round has new random numbers and the tree is a chain."
+                "as claimed",
+                "Not rejected where each round has new random numbers and the tree is a chain. "
+                f"{MULTINOMIAL}",
             ),
         ),
         row(
@@ -61,7 +74,10 @@ ENGINE = Engine(
             "rule",
             "accept_step alone, 2 branches of 2, a new tree each round",
             fresh(_rule),
-            Judgement("as claimed", "Not rejected: the rule is right, what is done with its result is not."),
+            Judgement(
+                "as claimed",
+                f"Not rejected: the rule is right, what is done with its result is not. {MULTINOMIAL}",
+            ),
         ),
     ),
     repository="Infini-AI-Lab/Sequoia",

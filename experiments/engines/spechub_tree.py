@@ -3,7 +3,7 @@
 import sys
 from functools import partial
 
-from sequoia_toys import BRANCHES, OVERWRITTEN, by_rule, fresh, grown, imported, row, text_of
+from sequoia_toys import BRANCHES, MULTINOMIAL, OVERWRITTEN, by_rule, fresh, grown, imported, row, text_of
 from survey import Engine, Judgement, source
 
 
@@ -45,7 +45,10 @@ ENGINE = Engine(
             "rule",
             "accept_step alone, 2 branches of 2, a new tree each round",
             fresh(_rule),
-            Judgement("as claimed", "Not rejected: the rule is right, what is done with its result is not."),
+            Judgement(
+                "as claimed",
+                f"Not rejected: the rule is right, what is done with its result is not. {MULTINOMIAL}",
+            ),
         ),
     ),
     repository="MasterGodzilla/Speculative_decoding_OT",

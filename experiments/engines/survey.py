@@ -36,6 +36,8 @@ JUDGEMENTS = {
     "not rejected": ("not-rejected",),
     "could not run": ("error",),
 }
+#: The ends of a float32 uniform come so often at least, in powers of two.
+OFTEN = -25
 _SLUG = re.compile(r"[a-z0-9][a-z0-9-]*")
 
 

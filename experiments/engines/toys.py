@@ -28,8 +28,8 @@ INPUTS = (named("base"), replace(named("zeros"), share=1.0))
 #: Texts are slow, some ten milliseconds each: one pair of models, which has everything that the others have.
 TEXTS = (replace(models("impossible"), length=5, share=1.0),)
 TEXT_SETTINGS = {**_SETTINGS, "draws": 14_000}
-#: One set of siblings, one where the target lacks tokens that are drafted, and one tree.
-TREES = tuple(replace(tree(name), share=1.0) for name in ("siblings", "ends", "binary"))
+#: One set of siblings and one tree.
+TREES = (replace(tree("siblings"), share=1.0), replace(tree("binary"), share=1.0))
 TREE_SETTINGS = {**_SETTINGS, "draws": 16_000}
 # Of torch's way to draw; for judgements of rows where it was seen.
 MULTINOMIAL = (

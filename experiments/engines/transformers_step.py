@@ -23,7 +23,8 @@ ENGINE = Engine(
     "transformers",
     (
         Configuration("sampling", "_speculative_sampling", step, settings=FEW, judgement=Judgement(
-            "as claimed", "Its source says that it applies the paper's algorithm 1.")),
+            "fault", "It accepts where r <= p / q: at a float32 uniform of exactly 0 it emits a token of "
+            "target probability 0. Its law is not rejected.", "transformers_zero_uniform", "none found")),
         Configuration("ensemble", "_speculative_sampling, assistant_ensemble_weight=0.8", ensemble,
             settings=FEW, judgement=Judgement("lossy by design", "It verifies against a mixture of target "
                 "and draft, and says so: tokens of target probability 0 are accepted.")),

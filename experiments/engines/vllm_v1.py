@@ -37,7 +37,7 @@ def sampler(**options):
 
 
 NOTE = "CPU, Triton's interpreter, blocks of 16 tokens; the bonus token, an argument, is drawn by the adapter"
-FEW = {"seconds": 600, "call_seconds": 600, "batches": (), "boundary": False}
+FEW = {"seconds": 600, "call_seconds": 600, "batches": ()}
 FLY = {"fly_window_size": 1, "fly_entropy_threshold": 0.3}
 
 CLAIMED = Judgement("as claimed", "Its source says that it follows the paper strictly.")

@@ -45,7 +45,7 @@ def sampler(**options):
 
 
 NOTE = "CPU, Triton's interpreter, blocks of 16 tokens; libdevice.log1p, which it lacks, is log(1 + x)"
-FEW = {"seconds": 900, "call_seconds": 600, "batches": (), "boundary": False}
+FEW = {"seconds": 900, "call_seconds": 600, "batches": ()}
 BLOCK = {"use_block_verification": True}
 
 ENGINE = Engine(

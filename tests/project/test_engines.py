@@ -18,7 +18,7 @@ import run  # noqa: E402
 import survey  # noqa: E402
 
 WRAPPER = """
-    from survey import Configuration, Engine, most_probable
+    from survey import Configuration, Engine
 
     def right(targets, drafts, path, rng):
         import numpy as np
@@ -32,14 +32,6 @@ WRAPPER = """
 
         return np.concatenate([targets[:, 0].argmax(-1)[:, None], np.full(path.shape, -1)], axis=1)
 
-    def at_zero(targets, drafts, path, rng):
-        import numpy as np
-
-        first = targets[:, 0, ::-1].cumsum(-1)
-        below = first < rng.random((len(path), 1), dtype=np.float32) * first[:, -1:]
-        token = targets.shape[-1] - 1 - below.sum(-1)
-        return np.concatenate([token[:, None], np.full(path.shape, -1)], axis=1)
-
     def broken(targets, drafts, path, rng):
         raise RuntimeError("no CUDA device")
 
@@ -49,8 +41,7 @@ WRAPPER = """
         tuple(
             Configuration(f.__name__, f.__name__, f, settings=FEW, inputs=("bonus",))
             for f in (right, greedy, broken)
-        )
-        + (Configuration("at-zero", "at zero", at_zero, settings=FEW, inputs=(most_probable("bonus"),)),),
+        ),
         package="numpy",
     )
 """
@@ -75,6 +66,7 @@ def test_a_row_says_what_was_run_and_what_came_out(toy):
     right = rows["right"]
     assert right["version"] == numpy.__version__
     assert right["law"] == right["independence"] == "not-rejected"
+    assert right["ends"]["verdict"] == "no-fault"
     assert right["detectable_tv"] == pytest.approx(right["check"]["detectable_tv"])
     assert right["detectable_on"] == "bonus"
     assert right["command"] == "python experiments/engines/run.py toy:right"
@@ -108,7 +100,6 @@ def judged(toy, **judgements):
 
 
 FITTING = {
-    "at-zero": survey.Judgement("as claimed", "At a uniform of 0 its test lets an impossible token pass."),
     "right": survey.Judgement("not rejected", "It draws from the target."),
     "greedy": survey.Judgement("lossy by design", "It takes the most probable token."),
     "broken": survey.Judgement("could not run", "CUDA only."),
@@ -117,7 +108,7 @@ FITTING = {
 
 def test_the_table_has_every_row_with_its_judgement(toy):
     text = page.table(judged(toy, **FITTING))
-    assert text.count("| toy |") == 4
+    assert text.count("| toy |") == 3
     assert "**lossy by design**: It takes the most probable token." in text
     assert "lossless" not in text
 
@@ -132,15 +123,21 @@ def test_a_judgement_that_contradicts_its_verdict_fails_the_page(toy, row, wrong
         judged(toy, **FITTING | {row: given})
 
 
-def test_what_is_seen_at_an_end_stands_in_its_column_and_in_the_judgement(toy):
+def test_a_fault_at_the_ends_of_float32_is_judged_one_or_spoken_of(toy):
     _, rows = toy
-    assert rows["right"]["ends"] == "no fault"
-    assert rows["broken"]["ends"] == "not reached"
-    assert rows["at-zero"]["verdict"] == rows["at-zero"]["law"] == "not-rejected"
-    assert rows["at-zero"]["ends"] == "fault at 0, once in 2^24 draws at float32"
-    silent = {"at-zero": survey.Judgement("as claimed", "Not rejected.")}
-    with pytest.raises(page.PageError, match=r"toy:at-zero has a fault at 0, .* says nothing"):
-        judged(toy, **FITTING | silent)
+    often, seldom = (
+        {"verdict": "fault", "reason": "u <= 0", "log2_probability": n, "often": "x"} for n in (-24, -53)
+    )
+    claim = survey.Judgement("as claimed", "It says so.")
+    assert page.fits(claim, rows["right"])
+    assert page.fits(claim, rows["right"] | {"ends": seldom})
+    assert not page.fits(claim, rows["right"] | {"ends": often})
+    said = survey.Judgement("as claimed", "Not rejected, but accepts at a uniform of 0.")
+    assert page.fits(said, rows["right"] | {"ends": often})
+    assert not page.fits(said, rows["greedy"] | {"ends": often})
+    fault = survey.Judgement("fault", "It accepts at 0.", "transformers_single_position", "none found")
+    assert page.fits(fault, rows["right"] | {"ends": often})
+    assert not page.fits(fault, rows["right"])
 
 
 def test_a_row_without_result_and_a_result_without_row_fail_the_page(toy):
@@ -152,7 +149,7 @@ def test_a_row_without_result_and_a_result_without_row_fail_the_page(toy):
         page.judged({}, found)
 
 
-def test_a_fault_needs_its_reproduction_and_a_judgement_its_reason():
+def test_a_fault_needs_its_reproduction():
     with pytest.raises(ValueError, match="reproduction"):
         survey.Judgement("fault", "It is wrong.")
     with pytest.raises(ValueError, match=r"no-such\.py"):
@@ -169,11 +166,10 @@ def test_the_committed_page_is_that_of_the_committed_results():
     assert page.page(old, page.table(page.judged(WRAPPERS, page.results()))) == old
 
 
-def test_no_wrapper_hides_a_package_and_none_is_long():
+def test_no_wrapper_hides_a_package():
     for name, engine in WRAPPERS.items():
         packages = {engine.package, *(need.partition("==")[0] for need in engine.needs)}
         assert name not in {package.replace("-", "_") for package in packages if package}
-        assert len((HERE / f"{name}.py").read_text(encoding="utf-8").splitlines()) <= 80
 
 
 def test_results_name_no_machine_and_no_path():
