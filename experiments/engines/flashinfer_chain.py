@@ -21,7 +21,7 @@ ENGINE = Engine(
     "FlashInfer",
     (
         Configuration("chain", "chain_speculative_sampling", chain, inputs=("bonus",), judgement=Judgement(
-            "could not run", "Its kernels are CUDA code, compiled when first called; there is none for the CPU.")),
+            "could not run", "Its kernels are CUDA code, compiled when first called; none for the CPU.")),
     ),
     package="flashinfer-python",
     needs=("flashinfer-python==0.7.4",),
