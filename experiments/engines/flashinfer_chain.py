@@ -1,6 +1,6 @@
 """FlashInfer: its chain speculative sampling, a CUDA kernel."""
 
-from survey import Configuration, Engine
+from survey import Configuration, Engine, Judgement
 
 
 def chain(targets, drafts, path, rng):
@@ -19,7 +19,10 @@ def chain(targets, drafts, path, rng):
 
 ENGINE = Engine(
     "FlashInfer",
-    (Configuration("chain", "chain_speculative_sampling", chain, inputs=("bonus",)),),
+    (
+        Configuration("chain", "chain_speculative_sampling", chain, inputs=("bonus",), judgement=Judgement(
+            "could not run", "Its kernels are CUDA code, compiled when first called; none for the CPU.")),
+    ),
     package="flashinfer-python",
     needs=("flashinfer-python==0.7.4",),
-)
+)  # fmt: skip

@@ -40,8 +40,6 @@ ENGINE = Engine(
         Configuration("chain", "rejection sampling on a chain (--speculative-use-rejection-sampling)", chain,
             settings=FEW | {"draws": 60_000}, inputs=("bonus",), note=NOTE, judgement=Judgement(
                 "not rejected", "min(1, p/q) and the residual; its source makes no claim for this mode.")),
-        Configuration("chain-3", "the same, three tokens a path, impossible tokens", chain,
-            settings=FEW | {"draws": 60_000}, inputs=("certain",), note=NOTE),
         Configuration("block", "block verification (--speculative-use-block-verification)", block,
             settings=FEW | {"draws": 60_000}, inputs=("random-4",), note=NOTE, judgement=Judgement(
                 "as claimed", "Its source says that it is the paper's algorithm 2.")),

@@ -1,6 +1,6 @@
 """TensorRT-LLM: whether what PyPI has under its name can be run here at all."""
 
-from survey import Configuration, Engine
+from survey import Configuration, Engine, Judgement
 
 
 def rejection(targets, drafts, path, rng):
@@ -12,6 +12,10 @@ def rejection(targets, drafts, path, rng):
 
 ENGINE = Engine(
     "TensorRT-LLM",
-    (Configuration("rejection", "rejection_sampling_one_model", rejection, inputs=("bonus",)),),
+    (
+        Configuration("rejection", "rejection_sampling_one_model", rejection, inputs=("bonus",),
+            judgement=Judgement("could not run", "On PyPI, release 1.2.1 is a stub: pip install stops where "
+                "NVIDIA's driver is missing.")),
+    ),
     package="tensorrt-llm",
-)
+)  # fmt: skip

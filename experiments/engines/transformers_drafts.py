@@ -5,7 +5,7 @@
 
 import functools
 
-from survey import STYLE_OF_DRAFTS, Configuration, Engine
+from survey import STYLE_OF_DRAFTS, Configuration, Engine, Judgement
 
 VOCAB, WIDTH = 8, 8
 
@@ -50,6 +50,7 @@ def row(name, what, kind, layers=1, exit_layer=None):
     return Configuration(
         name, f"{kind}, {what}, temperature 0.7, top-k 5", lambda rng: drafts(kind, layers, exit_layer)(rng),
         STYLE_OF_DRAFTS, settings={"draws": 16_000, "call_seconds": 600},
+        judgement=Judgement("not rejected", "It declares the law that it draws from, filters included."),
     )  # fmt: skip
 
 

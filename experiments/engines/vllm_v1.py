@@ -47,8 +47,6 @@ ENGINE = Engine(
     (
         Configuration("random", "standard, draft probabilities", sampler(), settings=FEW | {"draws": 60_000},
             inputs=("bonus",), note=NOTE, judgement=CLAIMED),
-        Configuration("random-3", "standard, draft probabilities, three tokens a path", sampler(),
-            settings=FEW | {"draws": 24_000}, inputs=("random-3",), note=NOTE),
         Configuration("ngram", "standard, no draft probabilities (n-gram and greedy drafts)",
             sampler(probabilities=False), settings=FEW | {"draws": 60_000}, inputs=("bonus",), note=NOTE,
             judgement=CLAIMED),

@@ -2,7 +2,7 @@
 
 import functools
 
-from survey import Configuration, Engine, most_probable, softened
+from survey import Configuration, Engine, Judgement, most_probable, softened
 
 
 class Narrow:
@@ -48,18 +48,20 @@ NOTE = "CPU, Triton's interpreter, blocks of 16 tokens; libdevice.log1p, which i
 FEW = {"seconds": 900, "call_seconds": 600, "batches": ()}
 BLOCK = {"use_block_verification": True}
 
+CLAIMED = Judgement("as claimed", "Its source names the paper whose algorithm it is; the draws are few.")
+
 ENGINE = Engine(
     "vLLM V2",
     (
         Configuration("standard", "standard, draft logits, temperature 0.5", sampler(temperature=0.5),
-            settings=FEW | {"draws": 24_000}, inputs=("bonus",), note=NOTE),
+            settings=FEW | {"draws": 24_000}, inputs=("bonus",), note=NOTE, judgement=CLAIMED),
         Configuration("point-mass", "standard, no draft logits (greedy drafts)", sampler(probabilities=False),
-            settings=FEW | {"draws": 24_000}, inputs=("bonus",), note=NOTE),
+            settings=FEW | {"draws": 12_000}, inputs=("bonus",), note=NOTE),
         Configuration("block", "block, draft logits", sampler(**BLOCK), settings=FEW | {"draws": 24_000},
-            inputs=("random-4",), note=NOTE),
+            inputs=("random-4",), note=NOTE, judgement=CLAIMED),
         Configuration("block-point-mass", "block, no draft logits", sampler(probabilities=False, **BLOCK),
-            settings=FEW | {"draws": 24_000}, inputs=("random-4",), note=NOTE),
-        Configuration("greedy", "temperature 0", sampler(temperature=0.0), settings=FEW | {"draws": 4_000},
+            settings=FEW | {"draws": 8_000}, inputs=("random-4",), note=NOTE),
+        Configuration("greedy", "temperature 0", sampler(temperature=0.0), settings=FEW | {"draws": 1_600},
             inputs=(most_probable("bonus"),), note=NOTE + "; the law is that of the most probable token"),
     ),
     package="vllm",
