@@ -4,7 +4,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from survey import Configuration, Engine, Judgement
-from toys import TEXT_SETTINGS, TEXTS, Causal, texts
+from toys import MULTINOMIAL, TEXT_SETTINGS, TEXTS, Causal, texts
 
 
 class Model(Causal):
@@ -54,7 +54,7 @@ ENGINE = Engine(
             "sampled",
             "self_speculative_sample, do_sample, do_sample_draft",
             texts(partial(text, do_sample_draft=True)),
-            Judgement("as claimed", "Not rejected."),
+            Judgement("as claimed", f"Not rejected; its test is r < p / q. {MULTINOMIAL}"),
         ),
         _row(
             "default-draft",
