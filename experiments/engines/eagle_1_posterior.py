@@ -1,7 +1,7 @@
 """The first EAGLE as Spec-Bench has it: `evaluate_posterior` on trees drawn without replacement."""
 
 from survey import Configuration, Engine, Judgement
-from toys import TREE_SETTINGS, TREES, paths_of, randomness
+from toys import MULTINOMIAL, TREE_SETTINGS, TREES, paths_of, randomness
 
 
 def _sampler(temperature):
@@ -55,7 +55,10 @@ def _row(name, what, temperature, judgement):
     return Configuration(name, what, _sampler(temperature), "tree", settings, TREES, judgement=judgement)
 
 
-ONE = "Not rejected."
+ONE = (
+    "Not rejected. Its test is r <= p / q, with random.random: a float64 uniform of 0, once in 2^53. "
+    f"{MULTINOMIAL}"
+)
 ENGINE = Engine(
     "EAGLE 1 in Spec-Bench",
     (
