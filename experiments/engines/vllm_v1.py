@@ -40,7 +40,10 @@ NOTE = "CPU, Triton's interpreter, blocks of 16 tokens; the bonus token, an argu
 FEW = {"seconds": 600, "call_seconds": 600, "batches": ()}
 FLY = {"fly_window_size": 1, "fly_entropy_threshold": 0.3}
 
-CLAIMED = Judgement("as claimed", "Its source says that it follows the paper strictly.")
+CLAIMED = Judgement(
+    "as claimed",
+    "Its source says that it follows the paper strictly, and that uniforms are float64 because of 0.",
+)
 
 ENGINE = Engine(
     "vLLM V1",
