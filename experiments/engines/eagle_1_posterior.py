@@ -56,7 +56,8 @@ def _row(name, what, temperature, judgement):
 
 
 ONE = (
-    "Not rejected. Its test is r <= p / q, with random.random: a float64 uniform of 0, once in 2^53. "
+    "Not rejected. Its test is r <= p / q with random.random, which accepts a token of probability 0 at a "
+    "float64 uniform of 0, once in 2^53. "
     f"{MULTINOMIAL}"
 )
 ENGINE = Engine(

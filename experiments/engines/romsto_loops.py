@@ -49,7 +49,7 @@ ENGINE = Engine(
             "unadjusted",
             "the same, skip_sample_adjustment",
             _drafted(skip_sample_adjustment=True),
-            Judgement("lossy by design", "The option leaves out the residual."),
+            Judgement("lossy by design", "The option leaves out the residual; and r > p / q as above."),
         ),
         _row(
             "ngrams",
