@@ -2,9 +2,9 @@
 
     python docs/regenerate.py [--check] [PAGE...]
 
-Without a PAGE, such as docs/rules.md, it goes through all. A line ``<!-- output: ARGUMENTS -->`` before a fenced block names the arguments of ``resispec-verify`` that
-printed it. ``--check`` changes nothing and exits with 1 where a figure has changed; numbers below 1e-12 are
-rounding noise, differ between machines, and are not compared.
+A PAGE is one such file; without any it is all. A line ``<!-- output: ARGUMENTS -->`` before a fenced block
+names the arguments of ``resispec-verify`` that printed it. ``--check`` changes nothing and exits with 1 where
+a figure has changed; numbers below 1e-12 are rounding noise, differ between machines, and are not compared.
 """
 
 from __future__ import annotations

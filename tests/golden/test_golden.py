@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from cases import CASES, SLOW
 import golden
+from cases import CASES, SLOW
 from golden import differences, load, outputs
 
 from resispec_verify.proofs import TITLES

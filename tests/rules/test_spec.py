@@ -67,11 +67,11 @@ def variants(kind: type) -> list[Rule | PathRule]:
 
 
 def untried(kind: type) -> list[str]:
-    """Options of which there is no other value, with the remedy; of open parameters `test_shipped` says it."""
+    """Options without another value to try, and the remedy; `test_shipped` says it of open parameters."""
     options = [] if kind.open_parameters else options_of(kind)
     return [
-        f"{kind.name} takes no {option} of {OTHERS}: give a rule with another one as values=(...) of its "
-        "Known in tests/helpers/shipped_rules.py"
+        f"{kind.name}: no other value of {option} to try: give one, values=({kind.__name__}({option}=...),), "
+        "to its Known in tests/helpers/shipped_rules.py"
         for option in options
         if not others(kind, option)
     ]
@@ -107,7 +107,8 @@ def test_an_option_that_refuses_the_usual_value_is_tried_at_one_that_is_known(mo
                 raise InputError(f"lenience must be at least 1, got {self.lenience}")
 
     assert others(Lenient, "lenience") == []
-    assert "lenient takes no lenience of" in untried(Lenient)[0] and "shipped_rules.py" in untried(Lenient)[0]
+    (said,) = untried(Lenient)
+    assert "give one, values=(Lenient(lenience=...),), to its Known in tests/helpers/shipped_rules.py" in said
     monkeypatch.setitem(KNOWN, "lenient", Known("inexact", "1/2", (Lenient(2.0),)))
     assert others(Lenient, "lenience") == [Lenient(2.0)]
     assert untried(Lenient) == []
