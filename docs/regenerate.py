@@ -1,14 +1,15 @@
 """Rewrite every command output shown in README.md and docs/*.md by running the command again.
 
-    python docs/regenerate.py [--check]
+    python docs/regenerate.py [--check] [PAGE...]
 
-A line ``<!-- output: ARGUMENTS -->`` before a fenced block names the arguments of ``resispec-verify`` that
-printed it. ``--check`` changes nothing and exits with 1 where a figure has changed; numbers below 1e-12 are
-rounding noise, differ between machines, and are not compared.
+A PAGE is one such file; without any it is all. A line ``<!-- output: ARGUMENTS -->`` before a fenced block
+names the arguments of ``resispec-verify`` that printed it. ``--check`` changes nothing and exits with 1 where
+a figure has changed; numbers below 1e-12 are rounding noise, differ between machines, and are not compared.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import os
@@ -17,7 +18,7 @@ import shlex
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(<!-- output: (?P<arguments>.+?) -->\n```\w*\n)(?P<text>.*?)(```\n)", re.DOTALL)
 NOISE = re.compile(r"\b\d(\.\d+)?e-(1[2-9]|[2-9]\d|\d{3})\b|\b0\b")
 
@@ -53,11 +54,18 @@ def pages() -> list[Path]:
 
 def main() -> int:
     """Rewrite, or check."""
-    if "--check" in sys.argv:
-        changed = [f"{path.relative_to(ROOT)}: {arguments}" for path in pages() for arguments in stale(path)]
+    parser = argparse.ArgumentParser(description="Rewrite the outputs that the pages show.")
+    parser.add_argument("--check", action="store_true", help="only say which have changed")
+    parser.add_argument("pages", nargs="*", type=Path, metavar="PAGE", help="default: all")
+    asked = parser.parse_args()
+    if none := [path for path in asked.pages if path.resolve() not in pages()]:
+        parser.error(f"{none[0]} is no page here: give README.md or docs/*.md, or none for all")
+    chosen = [path.resolve() for path in asked.pages] or pages()
+    if asked.check:
+        changed = [f"{path.relative_to(ROOT)}: {arguments}" for path in chosen for arguments in stale(path)]
         print("\n".join(changed) or "every output is current")
         return 1 if changed else 0
-    for path in pages():
+    for path in chosen:
         old = path.read_text(encoding="utf-8")
         new = BLOCK.sub(lambda m: m[1] + run(m["arguments"]) + m[4], old)
         if new != old:

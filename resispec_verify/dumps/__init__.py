@@ -1,4 +1,4 @@
-"""Reading dumps of logits: `open_dump`, `open_target`, `open_rounds`, `open_tree`, `load_mapping`.
+"""Reading dumps: `open_dump`, `open_target`, `target_of`, `open_rounds`, `open_tree`, `load_mapping`.
 
 `formats`: one file format a module; `kinds`: one kind of dump a module; `parts`: many files or chunks as one
 dump; `checks`: what would be read as something else, and what is odd; `rows`: rows that are read when they

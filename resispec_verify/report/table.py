@@ -32,6 +32,8 @@ def print_records(
 ) -> None:
     """As a table, with fewer columns on a narrow terminal, or one value a line; nothing is cut off.
 
+    Texts may come from elsewhere: what is not printable is escaped.
+
     Parameters
     ----------
     dispensable : sequence of str
@@ -39,6 +41,8 @@ def print_records(
     left : sequence of str
         Columns of words, which begin at their left.
     """
+    title = printable(title, None)
+    records = [{c: printable(value, None) for c, value in record.items()} for record in records]
     columns = list(records[0])
     may_go = [name for name in dispensable if name in columns]
     hidden: list[str] = []

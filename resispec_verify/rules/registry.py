@@ -78,8 +78,11 @@ def make_path_rule(name: str, **options: Any) -> PathRule:
 
 def _unknown(name: str, known: list[str]) -> InputError:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return InputError(f"unknown rule {name!r}{hint} (known: {', '.join(known)})")
+    if near:
+        return InputError(
+            f"unknown rule {name!r}; did you mean {near[0]!r}? 'resispec-verify rules' lists all of them"
+        )
+    return InputError(f"unknown rule {name!r} (known: {', '.join(known)})")
 
 
 def _fields(rule: type[Rule]) -> tuple[str, ...]:

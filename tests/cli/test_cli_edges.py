@@ -408,6 +408,12 @@ def test_names_in_a_dump_cannot_drive_the_terminal(cli, tmp_path):
         assert result.status == 0
         assert "\x1b" not in result.out
         assert "\x07" not in result.out
+    named = save(tmp_path / "a\x1b[31m.pt", drawn(2, 6), drawn(2, 6, seed=1))
+    # In cells of the first table, in the title of the second.
+    for result in (cli("explore", named, "--check"), cli("explore", named, "--position", "0")):
+        assert result.status == 0
+        assert r"a\x1b[31m.pt" in result.out
+        assert "\x1b" not in result.out
 
 
 def test_inspect(cli, tmp_path):

@@ -25,6 +25,20 @@ def test_outputs_are_current(regenerate, page, monkeypatch):
     assert regenerate.stale(ROOT / page) == []
 
 
+def test_pages_can_be_named_and_others_are_refused(regenerate, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    seen = []
+    monkeypatch.setattr(regenerate, "stale", lambda path: seen.append(path) or [])
+    monkeypatch.setattr("sys.argv", ["regenerate.py", "--check", "docs/rules.md"])
+    assert regenerate.main() == 0
+    assert seen == [ROOT / "docs" / "rules.md"]
+    for word in ("docs/nothing.md", "--chek"):
+        monkeypatch.setattr("sys.argv", ["regenerate.py", word])
+        with pytest.raises(SystemExit, match="2"):
+            regenerate.main()
+        assert word in capsys.readouterr().err
+
+
 def test_a_changed_figure_is_noticed(regenerate, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     text = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -8,6 +8,7 @@ key of JSON may be right, and is said all the same: what is kept is what is prin
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import functools
 import io
@@ -159,20 +160,26 @@ def _compare_values(kept: Any, found: Any, where: str) -> list[str]:
 
 def main() -> int:
     """Write or check; returns the exit status."""
-    names = [word for word in sys.argv[1:] if not word.startswith("--")]
-    chosen = [c for c in CASES if not names or any(c.startswith(name) for name in names)]
+    parser = argparse.ArgumentParser(description="Keep what every command prints and writes.")
+    parser.add_argument("--check", action="store_true", help="only compare")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="how names of cases begin; default: all")
+    asked = parser.parse_args()
+    if none := [name for name in asked.names if not any(case.startswith(name) for case in CASES)]:
+        parser.error(f"no case begins with {none[0]!r}; they are in tests/golden/cases.py")
+    chosen = [case for case in CASES if not asked.names or case.startswith(tuple(asked.names))]
     os.environ["COLUMNS"] = "80"
     EXPECTED.mkdir(exist_ok=True)
     wrong, written = [], []
     for name in chosen:
         found = outputs(CASES[name])
         kept = (EXPECTED / f"{name}.txt").exists()
-        if "--check" in sys.argv:
+        if asked.check:
             wrong += differences(name, found) if kept else [f"{name}: nothing is kept"]
         elif not kept or differences(name, found):
             save(name, found)
             written.append(name)
-    print("\n".join(wrong) or f"{len(chosen)} cases hold{''.join(f', {name} written' for name in written)}")
+    new = f", {len(written)} written: {', '.join(written)}" if written else ""
+    print("\n".join(wrong) or f"{len(chosen) - len(written)} hold{new}")
     return 1 if wrong else 0
 
 

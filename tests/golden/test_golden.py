@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+import golden
 from cases import CASES, SLOW
 from golden import differences, load, outputs
 
@@ -38,3 +39,18 @@ def test_a_lost_key_a_new_one_and_another_figure_are_noticed(monkeypatch):
     table = outputs(CASES["kl-hand"])
     figure = table | {"out": table["out"].replace("operational", "operative", 1)}
     assert len(differences("kl-hand", figure)) == 1
+
+
+def test_what_was_written_did_not_hold(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(golden, "EXPECTED", tmp_path)
+    monkeypatch.setattr(golden, "CASES", {"a-one": [], "a-two": []})
+    monkeypatch.setattr(golden, "outputs", lambda arguments: {"status": "0"})
+    monkeypatch.setenv("COLUMNS", "80")  # which main sets
+    golden.save("a-one", {"status": "0"})
+    monkeypatch.setattr("sys.argv", ["golden.py", "a"])
+    assert golden.main() == 0
+    assert capsys.readouterr().out == "1 hold, 1 written: a-two\n"
+    monkeypatch.setattr("sys.argv", ["golden.py", "--check", "a-one", "b"])
+    with pytest.raises(SystemExit, match="2"):
+        golden.main()
+    assert "no case begins with 'b'" in capsys.readouterr().err

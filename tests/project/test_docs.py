@@ -10,6 +10,7 @@ from resispec_verify.cli import COMMANDS, main
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
+USAGE = (DOCS / "usage.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -33,16 +34,19 @@ WITH_OPTIONS = [name for name in COMMANDS if name != "tree"] + ["tree cost", "tr
 
 
 def section(command):
-    """The part of the usage page about a command."""
-    usage = (DOCS / "usage.md").read_text(encoding="utf-8")
-    return re.search(rf"^## {command}\n.*?(?=^## |\Z)", usage, re.MULTILINE | re.DOTALL).group()
+    """The part of the usage page about a command; None where there is none."""
+    found = re.search(rf"^## {command}\n.*?(?=^## |\Z)", USAGE, re.MULTILINE | re.DOTALL)
+    return found and found.group()
 
 
 def test_every_command_has_a_section(capsys):
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
     assert set(re.findall(r"^│ ([a-z]+) ", shown, re.MULTILINE)) == set(COMMANDS)
-    assert all(section(command) for command in COMMANDS)
+    lacks = [command for command in COMMANDS if section(command) is None]
+    assert not lacks, f"docs/usage.md needs the sections {', '.join(lacks)}"
+    listed = re.findall(r"^\| \[`(\w+)`\]\(#\1\) \|", USAGE, re.MULTILINE)
+    assert sorted(listed) == sorted(COMMANDS), "the first table of docs/usage.md lists every command once"
 
 
 @pytest.mark.parametrize("command", WITH_OPTIONS)
@@ -51,9 +55,19 @@ def test_usage_names_every_option(command, capsys):
     shown = capsys.readouterr().out.rpartition("Exit status:")[0]  # which names demands of other commands
     options = set(re.findall(r"--[a-z][a-z-]*", shown)) - {"--help", "--paths"}
     options = {name for name in options if not name.startswith("--empty-")}
-    usage = section(command.split()[0])
+    usage = section(command.split()[0]) or ""
     assert options
-    assert [name for name in sorted(options) if not re.search(rf"{name}(?![\w-])", usage)] == []
+    lacks = unnamed(options, usage)
+    assert not lacks, f"name {', '.join(lacks)} in the section '{command.split()[0]}' of docs/usage.md"
+
+
+def unnamed(options, usage):
+    """The options that a section does not name; one is not named by another that begins so."""
+    return [name for name in sorted(options) if not re.search(rf"{name}(?![\w-])", usage)]
+
+
+def test_an_option_that_is_not_named_is_noticed():
+    assert unnamed({"--logits", "--csv"}, "`--logits-dtype`, `--csv PATH`") == ["--logits"]
 
 
 def test_usage_names_only_options_and_rules_that_exist():

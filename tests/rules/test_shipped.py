@@ -49,6 +49,12 @@ def test_what_is_missing_is_said():
     ]  # fmt: skip
 
 
+def test_the_page_says_which_rules_have_no_transcription():
+    text = PAGE.read_text(encoding="utf-8").partition("second transcription")[0].rpartition("Every rule")[2]
+    without = {rule.name for rule in SHIPPED if rule.untranscribed is not None}
+    assert set(re.findall(r"`([^`]+)`", text)) == without
+
+
 def test_every_row_is_of_a_rule():
     assert set(KNOWN) == {rule.name for rule in SHIPPED}
     assert set(MARGINALS) | set(PATH_RULES) <= set(KNOWN)

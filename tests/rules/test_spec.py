@@ -8,7 +8,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
-from shipped_rules import KNOWN
+from shipped_rules import KNOWN, Known
 
 from resispec_verify.errors import InputError
 from resispec_verify.rules import (
@@ -30,22 +30,54 @@ EASD = "easd:target_entropy=1.5,draft_entropy=0.1,top_n=3,overlap=0.5,rejects=ov
 OTHERS = {float: 0.1234567890123456, int: 7, str: "target"}
 
 
+KINDS = (RULES | NEED_PARAMETERS | PATH_RULES).values()
+
+
+def known_values(kind: type) -> list[Rule | PathRule]:
+    """The values of a rule that its row among the tests gives; `test_shipped` misses a row."""
+    return [*KNOWN[kind.name].values] if kind.name in KNOWN else []
+
+
+def options_of(kind: type) -> list[str]:
+    """The options of a rule that a text can say, which a function is not."""
+    own = [field.name for field in fields(kind)] if is_dataclass(kind) else []
+    return [name for name in own if get_origin(get_type_hints(kind)[name]) is not Callable]
+
+
+def others(kind: type, option: str) -> list[Rule | PathRule]:
+    """The rule with this option at another value: any, or where the rule refuses that, one that is known."""
+    hint = get_type_hints(kind)[option]
+    values = get_args(hint) if get_origin(hint) is Literal else [OTHERS[hint]] if hint in OTHERS else []
+    try:
+        found = [kind(**{option: value}) for value in values]
+    except InputError:
+        found = []
+    default = getattr(kind(), option)
+    return found or [rule for rule in known_values(kind) if getattr(rule, option) != default]
+
+
 def variants(kind: type) -> list[Rule | PathRule]:
     """The rule made from its name, and with each option in turn at another value; else the values known."""
     if kind.open_parameters:
-        return [*KNOWN[kind.name].values]
-    found = [parse_any_rule(kind.name)]
-    hints = get_type_hints(kind)
-    for option in [field.name for field in fields(kind)] if is_dataclass(kind) else []:
-        if get_origin(hints[option]) is Callable:  # a text cannot say a function
-            continue
-        several = get_origin(hints[option]) is Literal
-        values = get_args(hints[option]) if several else [OTHERS[hints[option]]]
-        found += [kind(**{option: value}) for value in values]
-    return found
+        return known_values(kind)
+    return [
+        parse_any_rule(kind.name),
+        *(rule for option in options_of(kind) for rule in others(kind, option)),
+    ]
 
 
-EVERY = [rule for kind in (RULES | NEED_PARAMETERS | PATH_RULES).values() for rule in variants(kind)]
+def untried(kind: type) -> list[str]:
+    """Options without another value to try, and the remedy; `test_shipped` says it of open parameters."""
+    options = [] if kind.open_parameters else options_of(kind)
+    return [
+        f"{kind.name}: no other value of {option} to try: give one, values=({kind.__name__}({option}=...),), "
+        "to its Known in tests/helpers/shipped_rules.py"
+        for option in options
+        if not others(kind, option)
+    ]
+
+
+EVERY = [rule for kind in KINDS for rule in variants(kind)]
 EVERY.append(parse_rule("optimal-siblings:values=1,0.3333333333333333"))
 
 
@@ -56,6 +88,30 @@ def test_a_rule_is_read_back(rule):
         assert parse_rule(rule_text(rule)) == rule
         # A label has six digits of a number, so that reading it changes the rule and not the label.
         assert label(parse_rule(label(rule))) == label(rule)
+
+
+def test_every_option_has_another_value():
+    lacks = [line for kind in KINDS for line in untried(kind)]
+    assert not lacks, "; ".join(lacks)
+
+
+def test_an_option_that_refuses_the_usual_value_is_tried_at_one_that_is_known(monkeypatch):
+    @dataclass(frozen=True)
+    class Lenient(SpecInfer):
+        lenience: float = 1.0
+
+        name = "lenient"
+
+        def __post_init__(self):
+            if self.lenience < 1:
+                raise InputError(f"lenience must be at least 1, got {self.lenience}")
+
+    assert others(Lenient, "lenience") == []
+    (said,) = untried(Lenient)
+    assert "give one, values=(Lenient(lenience=...),), to its Known in tests/helpers/shipped_rules.py" in said
+    monkeypatch.setitem(KNOWN, "lenient", Known("inexact", "1/2", (Lenient(2.0),)))
+    assert others(Lenient, "lenience") == [Lenient(2.0)]
+    assert untried(Lenient) == []
 
 
 def test_values_have_the_declared_types():

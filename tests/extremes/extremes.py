@@ -1,4 +1,4 @@
-"""Extreme pairs for as long as one likes: ``python tests/extremes/run.py --seconds 3600``.
+"""Extreme pairs for as long as one likes: ``python tests/extremes/extremes.py --seconds 3600``.
 
 Every comparison is one rule with one set of options on one pair; the seed of each is printed where something
 is wrong, and ``--seed S --only K`` repeats it. Exit status 1 if anything was found.
