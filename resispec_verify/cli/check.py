@@ -19,7 +19,7 @@ from resispec_verify.report.answers import print_check
 from resispec_verify.report.table import print_lines, printable
 from resispec_verify.sampler_check.battery import Input
 from resispec_verify.sampler_check.settings import DRAWS, CheckSettings, check_report
-from resispec_verify.sampler_check.sources.styles import STYLES, inputs_of, named_inputs
+from resispec_verify.sampler_check.sources.styles import STYLES, inputs_of, named_input, named_inputs
 from resispec_verify.tables.reading import Reading, pairs_of, resolved
 
 # Of a dump, unless --positions says which.
@@ -30,9 +30,8 @@ AGAIN = (
     "draws", "no_search", "no_boundary", "fail_ends", "style", "candidates", "proposal", "flat", "uniforms",
     "give", "dtype", "offset", "arrays", "alpha",
 )  # fmt: skip
-OF_INPUTS = (
-    "ragged", "input", "logits", "positions", "only_logits", "temperature", "draws", "no_search",
-)  # fmt: skip
+OF_DUMPS = ("target", "draft", "logits", "positions", "only_logits", "temperature")
+OF_INPUTS = ("ragged", "input", "logits", "positions", "only_logits", "temperature", "draws")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +111,7 @@ class PairOptions(TemperatureOption, DumpOptions, HandOptions):
         if (self.positions is not None or self.temperature is not None) and not self.logits:
             raise InputError("--positions and --temperature are for --logits")
         if self.only_logits and not self.logits:
-            raise InputError("--only-logits needs --logits, which is not given; leave it out")
+            raise InputError("--only-logits leaves only positions of dumps, and no dump is given; give --logits DUMP")
         if self.only_logits and (self.input or self.by_hand):
             raise InputError(
                 "--only-logits leaves all other inputs out; leave out --input, --target and --draft"
@@ -220,10 +219,15 @@ def _of_logits(dump: FlatDump, reading: Reading) -> Reading:
 
 
 def _again(sampler: str, witness: dict[str, Any], *groups: Options) -> str:
-    """A command that leads to the same draws: on the pair that was rejected alone, where it is small."""
+    """A command that leads to a rejection again: on the input that was rejected alone, where it has a name or
+    is small.
+    """
     values, names = values_of(*groups), AGAIN
     if "target" in witness:
         values |= {law: ",".join(map(repr, witness[law])) for law in ("target", "draft")}
         names = tuple(name for name in AGAIN if name not in OF_INPUTS)
+    elif (alone := named_input(witness, values["style"])) is not None:
+        values["input"] = [alone]
+        names = tuple(name for name in AGAIN if name not in OF_DUMPS)
     words = words_of({name: values[name] for name in names}, defaults_of(*groups))
     return f"Again: {shlex.join([PROGRAM, 'check', sampler, *words, '--seed', str(values['seed'])])}"

@@ -26,7 +26,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import gammaln
 
-__all__ = ["FitTest", "Grouping", "SwapTest", "detectable_tv", "regret"]
+__all__ = ["FitTest", "Grouping", "SwapTest", "detectable_tv", "mixture", "regret"]
 
 # A Dirichlet prior c * law bets on deviations of about 1 / sqrt(c): a geometric grid covers all sizes.
 CONCENTRATIONS = (16.0, 256.0, 4096.0, 65536.0)
@@ -111,12 +111,17 @@ class FitTest:
             return math.inf
         if self.draws == 0:
             return 0.0
-        terms = []
+        return _log_mean([term for grouping in self.groupings for term in self._terms(grouping)])
+
+    def _terms(self, grouping: Grouping) -> list[float]:
         seen = np.flatnonzero(self.counts)
-        for grouping in self.groupings:
-            counts = np.bincount(grouping.cell[seen], weights=self.counts[seen], minlength=grouping.cells)
-            terms += _log_ratios(counts, grouping.law)
-        return _log_mean(terms)
+        counts = np.bincount(grouping.cell[seen], weights=self.counts[seen], minlength=grouping.cells)
+        return _log_ratios(counts, grouping.law)
+
+    @property
+    def strongest(self) -> Grouping:
+        """The grouping with most evidence: where a law is rejected, the one that rejects it."""
+        return max(self.groupings, key=lambda grouping: _log_mean(self._terms(grouping)))
 
     @property
     def bets(self) -> int:
@@ -139,6 +144,29 @@ def _log_ratios(counts: np.ndarray, law: np.ndarray) -> list[float]:
         float(gammaln(whole) - gammaln(whole + total) + np.sum(gammaln(a + n) - gammaln(a))) - null
         for whole, a in priors
     ]
+
+
+def mixture(counts: np.ndarray, law: np.ndarray) -> float:
+    """Log probability of these counts under the average of all priors of one grouping.
+
+    Parameters
+    ----------
+    counts : float64 array (K,) or (K + 1,)
+        One more: draws of probability 0, which none of the priors but the first, with one more cell, has.
+    law : float64 array (K,)
+    """
+    k, n = len(law), float(counts.sum())
+    seen = counts > 0
+    whole = 0.5 * len(counts)
+    logs = [float(gammaln(whole) - gammaln(whole + n) + np.sum(gammaln(0.5 + counts[seen]) - gammaln(0.5)))]
+    logs += [-math.inf] * len(CONCENTRATIONS)
+    if not counts[k:].any():
+        within = counts[:k] > 0
+        m = counts[:k][within]
+        for i, c in enumerate(CONCENTRATIONS, 1):
+            a = c * law[within]
+            logs[i] = float(gammaln(c) - gammaln(c + n) + np.sum(gammaln(a + m) - gammaln(a)))
+    return _log_mean(logs)
 
 
 def regret(draws: int, cells: int) -> float:

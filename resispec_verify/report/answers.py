@@ -49,7 +49,7 @@ def print_check(sampler: str, result: CheckResult, console: Any) -> None:
     console.print(f" ({result.draws} draws, {result.seconds:.1f} s, stopped: {result.stopped})", markup=False)
     print_lines(console, [printable(line, None) for line in lines(result)])
     rows = [row for row in result.inputs if row["rows"] is None]
-    if result.witness is None and len(rows) > 1:
+    if result.witness is None and len(rows) > 1 and any(row["draws"] for row in rows):
         print_records(
             console,
             "total variation that would have been found, by input",
@@ -61,15 +61,17 @@ def print_check(sampler: str, result: CheckResult, console: Any) -> None:
 
 def _stream(row: dict[str, Any], *, failed: bool) -> dict[str, str]:
     """What the draws on one input exclude."""
+    drawn = row["draws"] > 0
     found = {
         "input": printable(row["input"], 48),
         "draws": str(row["draws"]),
-        "TV": f"{row['detectable_tv']:.4f}",
-        "groups": str(row["cells"]),
-        "single tokens": f"{row['detectable_tv_tokens']:.4f}",
+        "TV": f"{row['detectable_tv']:.4f}" if drawn else "-",
+        "groups": str(row["cells"]) if drawn else "-",
+        "single tokens": f"{row['detectable_tv_tokens']:.4f}" if drawn else "-",
         "tail": number(row["detectable_tail"]),
     }
-    return found | {"failed": printable(row["error"] or "", 48)} if failed else found
+    # What it raised is said above, once.
+    return found | {"failed": "yes" if row["error"] else ""} if failed else found
 
 
 def print_replay(row: dict[str, Any], console: Any) -> None:

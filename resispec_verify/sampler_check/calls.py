@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextvars
 import math
 import os
+import sysconfig
 import threading
 import time
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +22,11 @@ from resispec_verify.rules.foreign import muted, reason_of
 __all__ = ["Caller", "SamplerError", "SamplerHangs", "tokens_of"]
 
 T = TypeVar("T")
+# Where installed code lies, and this package.
+_LIBRARIES = tuple(
+    {sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")}
+    | {str(Path(__file__).parents[1]) + os.sep}
+)
 
 
 class SamplerError(Exception):
@@ -37,6 +45,8 @@ class Caller:
     sampler : callable
     limit : float
         Seconds one call may take.
+    called_as : str
+        How it is called, in words, for a sampler that takes other arguments.
 
     Attributes
     ----------
@@ -47,7 +57,8 @@ class Caller:
     calls : int
     """
 
-    def __init__(self, sampler: Callable[..., Any], limit: float) -> None:
+    def __init__(self, sampler: Callable[..., Any], limit: float, called_as: str = "") -> None:
+        self.called_as = called_as
         self.sampler, self.limit, self.until = sampler, limit, math.inf
         self.notes: list[str] = []
         self.calls = 0
@@ -72,11 +83,24 @@ class Caller:
             with np.errstate(all="ignore"):
                 return _fetched(self.sampler(*arguments))
         except BaseException as error:
-            raise SamplerError(f"raised {reason_of(error)}") from None
+            raise SamplerError(f"raised {reason_of(error)}{self._place(error)}") from None
         finally:
             self._started = None
             if os.getpid() != self._process:
                 os._exit(1)  # a fork that came out of the sampler must not go on with the run
+
+    def _place(self, error: BaseException) -> str:
+        """Where it was raised: the innermost frame outside of installed packages; or, where no frame is the
+        sampler's, how it was called.
+        """
+        frames = traceback.extract_tb(error.__traceback__)[1:]
+        if not frames and isinstance(error, TypeError) and self.called_as:
+            return f"; called as {self.called_as}"
+        own = [frame for frame in frames if not _installed(frame.filename)]
+        if not own:
+            return ""
+        last = own[-1]
+        return f" at {_near(last.filename)}:{last.lineno} in {last.name}"
 
     def run(self, job: Callable[[], T]) -> T:
         """Do a job that makes calls, and give up when one does not return in time.
@@ -122,6 +146,16 @@ class Caller:
             return found
 
         return self.run(job)
+
+
+def _installed(path: str) -> bool:
+    """Whether code is a library's or this package's, and not somebody's own."""
+    return path.startswith((*_LIBRARIES, "<"))
+
+
+def _near(path: str) -> str:
+    """A path from here, where it lies below."""
+    return path.removeprefix(os.getcwd() + os.sep)
 
 
 def _fetched(result: Any) -> Any:

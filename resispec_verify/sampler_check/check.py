@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,11 +28,18 @@ from resispec_verify.sampler_check.calls import Caller, SamplerError, SamplerHan
 from resispec_verify.sampler_check.ends import EndsTest
 from resispec_verify.sampler_check.outcome import ERROR, row_of, witness_of
 from resispec_verify.sampler_check.pace import LEAST, Pace
-from resispec_verify.sampler_check.probes import Finding, Probe, seed_of
+from resispec_verify.sampler_check.probes import (
+    MORE_PAIRINGS,
+    Finding,
+    Probe,
+    evenness,
+    law_reason,
+    seed_of,
+)
 from resispec_verify.sampler_check.schedule import reach, rounds
 from resispec_verify.sampler_check.search import LEAST_DRAWS, MOST_DRAWS, PAIRS, search_pairs
 from resispec_verify.sampler_check.settings import CheckResult, CheckSettings
-from resispec_verify.sampler_check.sources.styles import STYLES, handing_of, inputs_of
+from resispec_verify.sampler_check.sources.styles import STYLES, arguments_of, handing_of, inputs_of
 
 __all__ = ["CheckResult", "CheckSettings", "check_sampler"]
 
@@ -44,6 +52,8 @@ SEARCHED = 3
 NARROW = 64
 # Of the time that is left once the inputs were reached, what uniforms at their ends may take.
 ENDS = 1 / 8
+# Level at which counts of calls vary so much, or so little, that a wrong law may as well be dependence.
+UNEVEN = 0.01
 
 
 def check_sampler(
@@ -94,12 +104,20 @@ def check_sampler(
     return _Run(sampler, settings, inputs).result()
 
 
+def _called_as(settings: CheckSettings) -> str:
+    """How a sampler is called, for one that is made for another interface."""
+    return (
+        f"{settings.style}: sampler({', '.join(arguments_of(settings))}); for another interface give --style "
+        "(style= in Python)"
+    )
+
+
 class _Run:
     """One run: its probes, in the order in which a fault is cheapest to see."""
 
     def __init__(self, sampler: Callable[..., Any], settings: CheckSettings, inputs: Any) -> None:
         self.settings = settings
-        self.caller = Caller(sampler, settings.call_seconds)
+        self.caller = Caller(sampler, settings.call_seconds, _called_as(settings))
         self.style, self.handing = STYLES[settings.style], handing_of(settings)
         self.searching = settings.search and self.style.searched
         self.inputs: list[Any] = list(inputs_of(settings.style) if inputs is None else inputs)
@@ -285,15 +303,19 @@ class _Run:
         """A wrong law may be dependence: rows that share randomness are counted as if they did not.
 
         The verdict stands; only its reason is asked for. Independent draws of a wrong law are called
-        dependent with probability at most alpha.
+        dependent with probability at most alpha. Dependence at no distance that is tried is not named, and
+        the reason leaves it open where counts of fresh calls vary unlike those of independent rows.
         """
         if finding.kind != "law":
             return finding
         seconds = max(LEAST, (self.caller.until - time.monotonic()) / 8)
-        rows, calls = min(max(8, probe.rows or 64), max(2, probe.source.most_rows)), 128
+        rows, calls = min(max(64, probe.rows or 64), max(2, probe.source.most_rows)), 128
         while rows > 2 and calls * probe.pace.seconds(rows) > seconds:
             rows //= 2
-        fresh = Probe(probe.source, 1, self.settings.alpha, self.settings.seed + 1, rows)
+        fresh = Probe(
+            probe.source, 1, self.settings.alpha, self.settings.seed + 1, rows, pairings=MORE_PAIRINGS
+        )
+        drawn: list[np.ndarray] = []
         with contextlib.suppress(SamplerError):
             drawn = self.caller.some(
                 lambda: fresh.timed(self.caller, fresh.rng, rows).index, calls, time.monotonic() + seconds
@@ -301,7 +323,12 @@ class _Run:
             self.extra += rows * len(drawn)
             fresh.fit.update(np.concatenate(drawn))
             fresh.look_for_dependence(np.stack(drawn))
-        return fresh.independence() if fresh.dependent else finding
+        if fresh.dependent:
+            return fresh.independence()
+        enough = len(drawn) >= calls // 4 and rows > 2
+        if enough and evenness(np.stack(drawn), fresh.swaps[0].cell) > UNEVEN:
+            return finding
+        return replace(finding, reason=law_reason(probe.source.kind, independent=False))
 
     def _detectable(self) -> float | None:
         """At worst over the inputs with enough draws to exclude anything; 1 if there are none."""

@@ -74,24 +74,51 @@ def _witness(witness: dict) -> list[str]:
             f"  drawn: {name} {dtype} {', '.join(map(repr, values[:6]))}"
             for name, dtype, values in witness["numbers"][:4]
         ]
-    if witness["kind"] in ("law", "support"):
-        found += [
-            f"  {row['what']}: {row['seen']:.4f} of the draws, target {row['target']:.4f}"
-            for row in witness["differences"]
-            if row["seen"] != row["target"]
-        ]
-    if witness["kind"] == "law":
+    grouping = witness.get("grouping")
+    if witness["kind"] == "support":
+        found += _differences(witness["differences"])
+    if grouping is not None and grouping["name"] != "tokens":
+        found += [*_differences(grouping["differences"]), f"  {_between(grouping, witness['confidence'])}"]
+    elif witness["kind"] == "law":
+        # A declared draft has no such mark: all its tokens are shown.
+        rows = [row for row in witness["differences"] if row.get("beyond_noise", True)]
+        found += _differences(rows) or ["  no single token differs by more than noise, all together do"]
         found.append(f"  {_interval(witness)}")
     if witness["never_emitted"]:
         found.append(f"  never emitted: {', '.join(witness['never_emitted'])}")
     return found
 
 
+def _differences(rows: list[dict]) -> list[str]:
+    return [
+        f"  {row['what']}: {row['seen']:.4f} of the draws, target {row['target']:.4f}"
+        for row in rows
+        if row["seen"] != row["target"]
+    ]
+
+
 def _interval(witness: dict) -> str:
-    return (
-        f"TV of what it emits from the target: {witness['tv_low']:.4f} to {witness['tv_high']:.4f} "
-        f"(confidence {witness['confidence']:g}; {witness['tv_seen']:.4f} in these draws)"
+    return f"TV of what it emits from the target: {_ends_of(witness, witness['confidence'])}"
+
+
+def _between(grouping: dict, confidence: float) -> str:
+    what = (
+        "the tail and the rest"
+        if grouping["tail"]
+        else f"{grouping['cells']} groups of tokens ({grouping['name']})"
     )
+    return f"TV between {what}: {_ends_of(grouping, confidence)}; between single tokens it may be larger"
+
+
+def _ends_of(found: dict, confidence: float) -> str:
+    """An interval; 0 is no lower end of a law that is rejected, and frequencies beyond it are noise."""
+    low, high, seen = found["tv_low"], found["tv_high"], found["tv_seen"]
+    if low <= 0.0:
+        why = "alpha is too large for a lower end"
+        return f"at most {high:.4f} (confidence {confidence:g}; {why})"
+    if high >= 1.0:
+        return f"at least {low:.4f} (confidence {confidence:g})"
+    return f"{low:.4f} to {high:.4f} (confidence {confidence:g}; {seen:.4f} in these draws)"
 
 
 def _law(law: list[float]) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.evidence.intervals import tv_interval
+from resispec_verify.evidence.eprocess import Grouping, regret
+from resispec_verify.evidence.intervals import cells_of, tv_in_grouping, tv_interval
 from resispec_verify.evidence.statistical import detectable, detectable_tail
 from resispec_verify.sampler_check.probes import Finding, Probe
 
@@ -51,9 +52,11 @@ def witness_of(probe: Probe, finding: Finding, seed: int, error: float) -> dict[
     law, counts, draws = probe.fit.law, probe.fit.counts, probe.fit.draws
     seen = counts / max(1, draws)
     order = np.argsort(-np.abs(seen - law), kind="stable")[:8]
-    never = np.flatnonzero((counts == 0) & (draws * law >= 10))[:8]
+    never = np.flatnonzero((counts == 0) & (draws * law >= 10))
+    never = never[beyond_noise(seen[never], law[never], draws, error / len(law))][:8]
     if finding.token is not None:
         order, never = np.array([finding.token]), np.array([], dtype=np.int64)
+    beyond = beyond_noise(seen[order], law[order], draws, error / len(law))
     witness: dict[str, Any] = {
         "kind": finding.kind,
         "input": probe.source.name,
@@ -65,15 +68,61 @@ def witness_of(probe: Probe, finding: Finding, seed: int, error: float) -> dict[
         **interval_of(None if finding.kind == "independence" else probe.fit, error),
         "dependence": finding.dependence,
         "differences": [
-            {"what": probe.source.describe(int(x)), "target": float(law[x]), "seen": float(seen[x])}
-            for x in order
+            {
+                "what": probe.source.describe(int(x)), "target": float(law[x]), "seen": float(seen[x]),
+                "beyond_noise": bool(sure),
+            }
+            for x, sure in zip(order, beyond, strict=True)
         ],
+        "grouping": _grouping(probe, error) if finding.kind == "law" else None,
         "never_emitted": [probe.source.describe(int(x)) for x in never],
     }
     pair = getattr(probe.source, "pair", None)
     if pair is not None and len(pair.target) <= 32:
         witness |= {"target": pair.target.tolist(), "draft": pair.draft.tolist()}
     return witness
+
+
+def beyond_noise(seen: np.ndarray, law: np.ndarray, draws: int, error: float) -> np.ndarray:
+    """Whether frequencies are farther from these probabilities than independent draws of them ever are.
+
+    Each by itself, at any number of draws with probability ``error`` at most: the mixture over the two cells,
+    this token or another, is a likelihood ratio.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        first = np.where(seen > 0, seen * np.log(seen / law), 0.0)
+        second = np.where(seen < 1, (1.0 - seen) * np.log((1.0 - seen) / (1.0 - law)), 0.0)
+    return draws * (first + second) > regret(draws, 2) - math.log(error)
+
+
+def _grouping(probe: Probe, error: float) -> dict[str, Any]:
+    """The grouping that rejects a law: its total variation, and its cells that differ by more than noise."""
+    fit, found = probe.fit, probe.fit.strongest
+    counts, law = cells_of(fit, found)
+    seen = counts / fit.draws
+    low, high = tv_in_grouping(fit, found, error)
+    beyond = beyond_noise(seen, law, fit.draws, error / len(law))
+    worst = [int(x) for x in np.argsort(-np.abs(seen - law), kind="stable") if beyond[x]][:8]
+    return {
+        "name": found.name, "cells": len(law), "tail": found.tail, "tv_low": low, "tv_high": high,
+        "tv_seen": float(0.5 * np.abs(seen - law).sum()),
+        "differences": [
+            {"what": _cell(probe, found, x), "target": float(law[x]), "seen": float(seen[x])}
+            for x in (([1] if found.tail else worst))
+        ],
+    }  # fmt: skip
+
+
+def _cell(probe: Probe, grouping: Grouping, cell: int) -> str:
+    """A cell of a grouping, in words."""
+    possible = probe.fit.law > 0
+    members = np.flatnonzero((grouping.cell == cell) & possible)
+    if cell >= grouping.cells:
+        return "impossible tokens"
+    if grouping.tail:
+        return grouping.name
+    most = probe.source.describe(int(members[np.argmax(probe.fit.law[members])]))
+    return most if len(members) == 1 else f"{len(members)} alike, {most} the most probable"
 
 
 def interval_of(test: Any, error: float) -> dict[str, float | None]:

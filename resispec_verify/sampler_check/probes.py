@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.stats import chi2
 
 from resispec_verify.evidence.eprocess import FitTest, Grouping, SwapTest
 from resispec_verify.evidence.statistical import swap_test
 from resispec_verify.sampler_check.calls import Caller
 from resispec_verify.sampler_check.pace import LEAST, SHARE, Pace, sizes
 
-__all__ = ["DEPENDENT", "Finding", "Probe", "seed_of"]
+__all__ = ["DEPENDENT", "MORE_PAIRINGS", "Finding", "Probe", "evenness", "law_reason", "seed_of"]
 
 # Pairs of draws that the independence tests look at in one step.
 _MOST_PAIRS = 1 << 14
@@ -31,6 +32,15 @@ PAIRINGS: tuple[tuple[str, int, int | None], ...] = (
     ("rows half a call apart", 0, None),
     ("the same rows of neighbouring calls", 1, 0),
     ("rows, and those before them in the next call,", 1, -1),
+)
+_LAGS = (1, 2, 3, 4, 8, 16)
+#: The ways that are tried when the reason of a rejection is asked for.
+MORE_PAIRINGS: tuple[tuple[str, int, int | None], ...] = (
+    *((f"rows {lag} apart in a call", 0, lag) for lag in _LAGS),
+    ("rows half a call apart", 0, None),
+    ("the same rows of neighbouring calls", 1, 0),
+    *((f"rows, and those {lag} before them in the next call,", 1, -lag) for lag in _LAGS),
+    *((f"rows, and those {lag} after them in the next call,", 1, lag) for lag in _LAGS),
 )
 
 
@@ -76,6 +86,8 @@ class Probe:
     seed : int
     pace : Pace
         What calls of the source cost; probes of one source share it.
+    pairings : tuple
+        The ways in which draws are paired to look for dependence.
 
     Attributes
     ----------
@@ -91,6 +103,7 @@ class Probe:
     seed: int
     rows: int | None = None
     pace: Pace = field(default_factory=Pace)
+    pairings: tuple[tuple[str, int, int | None], ...] = PAIRINGS
     error: str | None = None
     tried: int = 0
     fit: FitTest = field(init=False)
@@ -99,7 +112,7 @@ class Probe:
 
     def __post_init__(self) -> None:
         self.fit = self.source.fit()
-        self.swaps = [swap_test(self.source.law) for _ in PAIRINGS]
+        self.swaps = [swap_test(self.source.law) for _ in self.pairings]
         certified = getattr(self.source, "acceptance", None)
         if certified is not None and self.rows is None:
             self.acceptance = FitTest(
@@ -196,19 +209,8 @@ class Probe:
         """Pairs of rows of a call, and of rows of neighbouring calls, all disjoint; ``index`` is (calls,
         rows).
         """
-        calls, rows = index.shape
-        even = calls // 2 * 2
-        first, second = index[0:even:2], index[1:even:2]
-        half = rows // 2
-        # Two pairs whose entries are swapped are neighbours here. If rows of a call are equal, they must
-        # come from different calls (by columns); if calls are equal, from different rows (by rows).
-        pairings = [
-            (index[:, 0 : 2 * half : 2].ravel("F"), index[:, 1 : 2 * half : 2].ravel("F")),
-            (index[:, :half].ravel("F"), index[:, half : 2 * half].ravel("F")),
-            (first.ravel(), second.ravel()),
-            (first[:, 1:].ravel(), second[:, :-1].ravel()),
-        ]
-        for test, (x, y) in zip(self.swaps, pairings, strict=True):
+        for test, (_, calls, rows) in zip(self.swaps, self.pairings, strict=True):
+            x, y = _pairs(index, calls, rows)
             test.update(x[:_MOST_PAIRS], y[:_MOST_PAIRS])
 
     @property
@@ -231,7 +233,9 @@ class Probe:
             How often independent draws are equal; by default from the draws of this probe.
         """
         best = int(np.argmax([test.log_evidence for test in self.swaps]))
-        test, (pairing, calls, rows) = self.swaps[best], PAIRINGS[best]
+        test, (pairing, calls, rows) = self.swaps[best], self.pairings[best]
+        if calls == 0 and rows is None and self.rows is not None:
+            pairing = f"{pairing} ({self.rows // 2} rows)"
         if test.by_equality:
             what, seen = "equal", test.equal / test.pairs
             due = self.equal_by_chance if expected is None else expected
@@ -265,7 +269,7 @@ class Probe:
         if self.dependent:
             return self.independence()
         if self.fit.log_evidence >= threshold:
-            return Finding("law", _law_reason(self.source.kind))
+            return Finding("law", law_reason(self.source.kind))
         if self.acceptance is not None and self.acceptance.log_evidence >= threshold:
             return Finding("acceptance", self._acceptance_reason())
         return None
@@ -279,7 +283,50 @@ class Probe:
         return f"{what} is accepted with frequency {seen[worst]:.4f}, the rule's is {certified:.4f}"
 
 
-def _law_reason(kind: str) -> str:
-    if kind != "token":
-        return "emitted tokens do not have the target's joint law"
-    return "emitted tokens do not have the target's law"
+def law_reason(kind: str, *, independent: bool = True) -> str:
+    """What is said of a rejected law; less of it where the draws may depend on each other."""
+    which = "law" if kind == "token" else "joint law"
+    if independent:
+        return f"emitted tokens do not have the target's {which}"
+    return f"emitted tokens do not look like independent draws of the target's {which}"
+
+
+def _pairs(index: np.ndarray, calls: int, rows: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Disjoint pairs of draws ``(calls, rows)``, so many calls, 0 or 1, and rows apart; None: half a call.
+
+    Two pairs whose entries are swapped are neighbours here. If rows of a call are equal, they must come from
+    different calls (by columns); if calls are equal, from different rows (by rows).
+    """
+    n, wide = index.shape
+    if calls == 0:
+        lag = wide // 2 if rows is None else rows
+        blocks = wide // (2 * lag) if lag else 0
+        within = index[:, : 2 * lag * blocks].reshape(n, blocks, 2, lag)
+        return tuple(within[:, :, i].reshape(n, blocks * lag).ravel("F") for i in (0, 1))  # type: ignore[return-value]
+    assert rows is not None
+    even = n // 2 * 2
+    first, second = index[0:even:2], index[1:even:2]
+    kept = max(0, wide - abs(rows))
+    x, y = max(0, -rows), max(0, rows)
+    return first[:, x : x + kept].ravel(), second[:, y : y + kept].ravel()
+
+
+def evenness(index: np.ndarray, cell: np.ndarray) -> float:
+    """p-value of how much the counts of the cells vary from call to call, against independent rows of any law.
+
+    Whatever the rows of a call share, and however far apart they are, it widens these counts, or narrows
+    them. It only says how sure a reason is: the approximation is that of Pearson.
+
+    Parameters
+    ----------
+    index : int array (calls, rows)
+    cell : int array (V,)
+    """
+    counts = np.stack([np.bincount(cell[row], minlength=int(cell.max()) + 1) for row in index])
+    counts = counts[:, counts.sum(axis=0) > 0]
+    due = counts.sum(axis=0) * (1.0 / len(counts))
+    freedom = (counts.shape[0] - 1) * (counts.shape[1] - 1)
+    if freedom == 0:
+        return 1.0
+    statistic = float(np.sum((counts - due) ** 2 / due))
+    return min(1.0, 2.0 * float(min(chi2.sf(statistic, freedom), chi2.cdf(statistic, freedom))))

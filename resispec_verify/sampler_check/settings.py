@@ -18,6 +18,8 @@ FAIL_ENDS = ("all", "float32", "none")
 PROPOSALS = ("iid", "without-replacement", "top", "beams")
 # Draws a pair gets by default; its share of them is its own (`Input.share`).
 DRAWS = 1 << 20
+# Reserved tokens, several times a vocabulary in use: each costs memory in every law.
+MOST_RESERVED = 1 << 20
 SMALL_BATCHES = (1, 2, 4, 8, 64)
 
 
@@ -66,7 +68,8 @@ class CheckSettings:
     dtype : {"float64", "float32", "float16"}
         Of what is handed over; the law of the rounded numbers is the target.
     offset : int
-        Tokens 0 to ``offset - 1`` are reserved: their probability is 0, and other tokens come after them.
+        Tokens 0 to ``offset - 1`` are reserved: their probability is 0, and other tokens come after them. At
+        most ``2**20``.
     arrays : {"numpy", "torch", "torch:cuda", "cupy"}
         Whose arrays are handed over, and on which device they are.
     """
@@ -108,7 +111,7 @@ class CheckSettings:
         self._check_style()
         if self.rule is not None:
             self._check_rule()
-        whole("offset", self.offset, 0)
+        whole("offset", self.offset, 0, MOST_RESERVED)
         for name in ("draws", "candidates", "seed"):
             whole(name, getattr(self, name), 0 if name == "seed" else 1)
         for name in ("alpha", "power", "seconds", "call_seconds"):

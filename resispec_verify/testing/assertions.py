@@ -12,7 +12,7 @@ from resispec_verify.sampler_check.check import CheckResult, CheckSettings, chec
 from resispec_verify.sampler_check.draft import check_declared_draft
 from resispec_verify.sampler_check.lines import lines
 from resispec_verify.sampler_check.pairs import given_check
-from resispec_verify.sampler_check.sources.styles import STYLES
+from resispec_verify.sampler_check.sources.styles import named_input
 
 __all__ = ["assert_draft_as_declared", "assert_lossless"]
 
@@ -111,10 +111,12 @@ def _again(name: str, result: CheckResult, settings: CheckSettings, pairs: Any) 
     words = []
     if "target" in witness:
         words.append(f"pairs=[({witness['target']!r}, {witness['draft']!r})]")
-    elif witness.get("input") in STYLES[settings.style].names:
-        words.append(f"pairs=[{witness['input']!r}]")
+    elif (alone := named_input(witness, settings.style)) is not None:
+        words.append(f"pairs=[{alone!r}]")
     elif pairs is not None:
         words.append("pairs=...")
+    elif not settings.search:
+        words.append("search=False")
     words += [
         f"{field.name}={getattr(settings, field.name)!r}"
         for field in dataclasses.fields(settings)

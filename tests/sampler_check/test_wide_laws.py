@@ -105,7 +105,7 @@ def test_a_fault_of_one_position_is_found_and_repeated(dump, capfd):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--only-logits"], "--only-logits needs --logits"),
+        (["--only-logits"], "no dump is given; give --logits DUMP"),
         (["--only-logits", "--logits", "dump.npz", "--input", "base"], "leave out --input"),
     ],
 )

@@ -15,7 +15,10 @@ from resispec_verify.sampler_check.sources.handing import PLAIN, Handing
 from resispec_verify.sampler_check.sources.sequences import Sequences, emitted_of
 from resispec_verify.sampler_check.sources.style import Style
 
-__all__ = ["BLOCK", "BlockSource"]
+__all__ = ["BLOCK", "RAGGED", "BlockSource"]
+
+#: After the name of an input whose paths have different lengths.
+RAGGED = ", ragged"
 
 
 class BlockSource:
@@ -40,7 +43,8 @@ class BlockSource:
 
     def __init__(self, chain: Chain, *, ragged: bool = False, flat: bool = False,
                  handing: Handing = PLAIN, offset: int = 0) -> None:  # fmt: skip
-        self.name, self.ragged, self.flat, self.handing = chain.name, ragged, flat, handing
+        self.name = f"{chain.name}{RAGGED}" if ragged else chain.name
+        self.ragged, self.flat, self.handing = ragged, flat, handing
         shifted = chain.shifted(offset) if offset else chain
         self.target, targets = handing.laws(shifted.target)
         self.draft, self.drafts = handing.laws(shifted.draft)

@@ -79,8 +79,11 @@ class Handing:
                 logs += rng.normal(0.0, _SHIFT, (*laws.shape[:-1], 1))
             given = logs.astype(self.dtype)
             exact = given.astype(np.float64)
-            weights = np.exp(exact - exact.max(axis=-1, keepdims=True))
-        return given, weights / weights.sum(axis=-1, keepdims=True)
+            top = exact.max(axis=-1, keepdims=True)
+            weights = np.exp(exact - np.where(np.isfinite(top), top, 0.0))
+        # Rows of zeros, after reserved tokens that never come, stay what they are.
+        total = weights.sum(axis=-1, keepdims=True)
+        return given, weights / np.where(total > 0, total, 1.0)
 
     def array(self, values: np.ndarray) -> Any:
         """An array of the library, on its device; it may share the memory of ``values``."""

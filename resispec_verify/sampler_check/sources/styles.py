@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from resispec_verify.errors import InputError
-from resispec_verify.sampler_check.sources.block import BLOCK
+from resispec_verify.sampler_check.sources.block import BLOCK, RAGGED
 from resispec_verify.sampler_check.sources.handing import Handing
 from resispec_verify.sampler_check.sources.style import Style
 from resispec_verify.sampler_check.sources.text import TEXT
 from resispec_verify.sampler_check.sources.tokens import CANDIDATES, TOKENS, UNIFORMS
 from resispec_verify.sampler_check.sources.tree import TREE
 
-__all__ = ["STYLES", "arguments_of", "handing_of", "inputs_of", "named_inputs"]
+__all__ = ["STYLES", "arguments_of", "handing_of", "inputs_of", "named_input", "named_inputs"]
 
 STYLES: dict[str, Style] = {style.name: style for style in (TOKENS, CANDIDATES, UNIFORMS, BLOCK, TREE, TEXT)}
 
@@ -35,6 +35,12 @@ def named_inputs(names: Sequence[str], style: str = "tokens") -> list[Any]:
     if unknown := [name for name in names if name not in there]:
         raise InputError(f"no input named {unknown[0]!r} for the style {style}; there are {', '.join(there)}")
     return [STYLES[style].named(name) for name in names]
+
+
+def named_input(witness: dict[str, Any], style: str) -> str | None:
+    """The name under which the input of a witness is a fixed one of the style; None where it is none."""
+    name = str(witness.get("input", "")).removesuffix(RAGGED)
+    return name if name in STYLES[style].names else None
 
 
 def handing_of(settings: Any) -> Handing:
