@@ -111,7 +111,9 @@ class PairOptions(TemperatureOption, DumpOptions, HandOptions):
         if (self.positions is not None or self.temperature is not None) and not self.logits:
             raise InputError("--positions and --temperature are for --logits")
         if self.only_logits and not self.logits:
-            raise InputError("--only-logits leaves only positions of dumps, and no dump is given; give --logits DUMP")
+            raise InputError(
+                "--only-logits leaves only positions of dumps, and no dump is given; give --logits DUMP"
+            )
         if self.only_logits and (self.input or self.by_hand):
             raise InputError(
                 "--only-logits leaves all other inputs out; leave out --input, --target and --draft"

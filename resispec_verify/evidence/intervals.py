@@ -15,20 +15,20 @@ def tv_interval(test: FitTest, error: float) -> tuple[float, float]:
     """Total variation between the law that draws come from and the law of the test.
 
     Let the draws be i.i.d. from any law ``r``, and ``f`` their frequencies over the K cells of a grouping.
-    The likelihood ratio of the Dirichlet mixture with parameter 1/2 to ``r`` has expectation 1, so that by
+    The likelihood ratio of a mixture of Dirichlet laws to ``r`` has expectation 1, so that by
     Ville's inequality it stays below ``1 / a`` at all n at once with probability at least ``1 - a``. Its
     logarithm is ``n KL(f || r)`` less what the mixture loses against ``f``, so that then
 
     ``KL(f || r) <= e = (log(1 / a) + loss) / n``,
 
-    with the loss itself, which is known, in place of its bound `regret`. The mixture is that of the test, over
-    all its priors, so that a law rejected by this grouping at level a is itself no such r. Then
+    with the loss itself, which is known, in place of its bound `regret`. The mixture is that of the test,
+    over all its priors, so that a law rejected by this grouping at level a is itself no such r. Then
 
     * from below: the least ``TV(r, p)`` over all such r, p the target, which is a convex program with a
       solution in closed form (`_nearest`). Merging tokens only makes TV smaller, so that the best of all
       groupings counts, each with ``a = error / groupings``.
-    * from above, over single tokens (between two cells by bisection): ``TV(r, p) <= TV(f, p) + TV(f, r)``, and by Pinsker ``TV(f, r)`` is at
-      most ``sqrt(e / 2)``.
+    * from above, over single tokens: ``TV(r, p) <= TV(f, p) + TV(f, r)``, and by Pinsker ``TV(f, r)`` is at
+      most ``sqrt(e / 2)``. Between two cells, the ends of the Bernoulli interval themselves.
 
     Tokens of target probability 0 are one more cell in each grouping; that changes no TV of single tokens.
 

@@ -78,9 +78,8 @@ def _bands(value: np.ndarray, law: np.ndarray) -> np.ndarray:
     order = np.argsort(value, kind="stable")
     mass = np.cumsum(law[order])
     band = np.minimum((mass - 0.5 * law[order]) * BANDS, BANDS - 1).astype(np.int64)
-    distinct = np.concatenate(([True], np.diff(value[order]) != 0)) if len(value) > 1 else np.ones(1, bool)
-    # inf - inf is NaN, which differs from 0: ties at infinity are one band as well.
-    distinct &= ~np.concatenate(([False], np.isinf(value[order][:-1]) & np.isinf(value[order][1:])))
+    ordered = value[order]
+    distinct = np.concatenate(([True], ordered[1:] != ordered[:-1]))  # ties at infinity are one band too
     first = np.maximum.accumulate(np.where(distinct, np.arange(len(value)), 0))
     cell = np.empty(len(value), dtype=np.int64)
     cell[order] = band[first]

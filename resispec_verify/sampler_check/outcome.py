@@ -69,7 +69,9 @@ def witness_of(probe: Probe, finding: Finding, seed: int, error: float) -> dict[
         "dependence": finding.dependence,
         "differences": [
             {
-                "what": probe.source.describe(int(x)), "target": float(law[x]), "seen": float(seen[x]),
+                "what": probe.source.describe(int(x)),
+                "target": float(law[x]),
+                "seen": float(seen[x]),
                 "beyond_noise": bool(sure),
             }
             for x, sure in zip(order, beyond, strict=True)
@@ -108,7 +110,7 @@ def _grouping(probe: Probe, error: float) -> dict[str, Any]:
         "tv_seen": float(0.5 * np.abs(seen - law).sum()),
         "differences": [
             {"what": _cell(probe, found, x), "target": float(law[x]), "seen": float(seen[x])}
-            for x in (([1] if found.tail else worst))
+            for x in ([1] if found.tail else worst)
         ],
     }  # fmt: skip
 

@@ -312,7 +312,7 @@ def _pairs(index: np.ndarray, calls: int, rows: int | None) -> tuple[np.ndarray,
 
 
 def evenness(index: np.ndarray, cell: np.ndarray) -> float:
-    """p-value of how much the counts of the cells vary from call to call, against independent rows of any law.
+    """p-value of how the counts of the cells vary from call to call, against independent rows of any law.
 
     Whatever the rows of a call share, and however far apart they are, it widens these counts, or narrows
     them. It only says how sure a reason is: the approximation is that of Pearson.

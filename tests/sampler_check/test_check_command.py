@@ -40,7 +40,8 @@ def test_the_line_that_repeats_a_rejection_does(module, here, capfd):
     assert check("samplers_of_mine:greedy", *FEW) == 1
     line = next(line for line in capfd.readouterr().out.splitlines() if line.startswith("Again: "))
     words = line.removeprefix("Again: resispec-verify ").split()
-    assert main([*words, "--draws", "600", "--no-search"]) == 1
+    assert main([*words, "--draws", "600"]) == 1
+    assert "--no-search" in words
 
 
 @pytest.mark.parametrize(
@@ -180,3 +181,52 @@ def test_the_line_that_repeats_says_what_matters(module, here, capfd):
     assert check("samplers_of_mine:greedy", "--input", "wide", "--draws", "600", "--no-search") == 1
     line = next(line for line in capfd.readouterr().out.splitlines() if line.startswith("Again: "))
     assert "--input wide" in line
+
+
+def test_the_line_that_repeats_names_the_input_alone(tmp_path, here, capfd):
+    # The fault is on 'wide' only, which is too wide to be written out.
+    (tmp_path / "wide_only.py").write_text(
+        "def sampler(target, draft, rng):\n"
+        "    if target.shape[1] == 4096:\n        return target.argmax(axis=-1)\n"
+        "    return [rng.choice(len(p), p=p) for p in target]\n"
+    )
+    words = ["--draws", "3000", "--no-search", "--no-boundary", "--fail-ends", "float32"]
+    assert main(["check", f"{tmp_path}/wide_only.py:sampler", *words]) == 1
+    line = next(line for line in capfd.readouterr().out.splitlines() if line.startswith("Again: "))
+    again = line.removeprefix("Again: resispec-verify ").split()
+    assert again[2:] == [
+        "--input", "wide", "--draws", "3000", "--no-search", "--no-boundary", "--fail-ends", "float32",
+        "--seed", "0",
+    ]  # fmt: skip
+    assert main(again) == 1
+
+
+def test_a_vast_offset_is_bad_input(module, capfd):
+    assert check("samplers_of_mine:good", "--offset", "100000000000") == 2
+    assert "offset must be in 0..1048576" in capfd.readouterr().err
+
+
+def test_one_cause_is_printed_once_and_nothing_is_said_of_no_draws(tmp_path, here, capfd):
+    (tmp_path / "raises.py").write_text(
+        "def sampler(target, draft, rng):\n"
+        "    if target.shape[1] == 4:\n        raise ValueError('no four')\n"
+        "    return [rng.choice(len(p), p=p) for p in target]\n"
+    )
+    words = [
+        "--draws",
+        "300",
+        "--no-search",
+        "--no-boundary",
+        "--input",
+        "v4",
+        "--input",
+        "base",
+        "--input",
+        "peaked",
+    ]
+    assert main(["check", f"{tmp_path}/raises.py:sampler", *words]) == 1
+    out = capfd.readouterr().out
+    assert out.count("no four") == 1
+    assert "raises.py:3 in sampler" in out
+    row = next(line.split() for line in out.splitlines() if line.split()[:1] == ["v4"])
+    assert row == ["v4", "0", "-", "-", "-", "-", "yes"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -30,9 +31,10 @@ def fails_on_ten(target, draft, rng):
 def test_an_input_on_which_it_raises_is_an_error_and_the_others_go_on():
     result = check_sampler(fails_on_ten, QUICK, inputs=INPUTS)
     assert (result.verdict, result.stopped) == ("error", "error")
-    assert result.reason == "raised ValueError: no ten (on tenths)"
+    place = f"at {Path(__file__).relative_to(Path.cwd())}:27 in fails_on_ten"
+    assert result.reason == f"raised ValueError: no ten {place} (on tenths)"
     rows = {row["input"]: row for row in result.inputs if row["rows"] is None}
-    assert (rows["tenths"]["error"], rows["tenths"]["draws"]) == ("raised ValueError: no ten", 0)
+    assert (rows["tenths"]["error"], rows["tenths"]["draws"]) == (f"raised ValueError: no ten {place}", 0)
     assert (rows["base"]["error"], rows["v4"]["error"]) == (None, None)
     assert min(rows["base"]["draws"], rows["v4"]["draws"] * 2) >= 3000
     assert result.detectable_tv == max(rows["base"]["detectable_tv"], rows["v4"]["detectable_tv"]) < 0.2
@@ -46,7 +48,8 @@ def test_a_rejection_elsewhere_wins():
 
     result = check_sampler(sampler, QUICK, inputs=INPUTS[::-1])
     assert (result.verdict, result.witness["input"]) == ("rejected", "v4")
-    assert "raised ValueError: no ten (on tenths" in result.reason
+    assert "raised ValueError: no ten at " in result.reason
+    assert "in fails_on_ten (on tenths" in result.reason
 
 
 def test_one_reason_for_the_same_error_everywhere():
@@ -57,7 +60,27 @@ def test_one_reason_for_the_same_error_everywhere():
     assert result.verdict == "error"
     assert result.detectable_tv is None
     (reason,) = result.reasons
-    assert reason.startswith("raised ValueError: never (on base and ")
+    assert reason.startswith("raised ValueError: never at ")
+    assert "in raises (on base and " in reason
+
+
+def test_the_place_of_an_error_is_in_ones_own_code():
+    def sampler(target, draft, rng):
+        return np.linalg.inv(np.zeros((2, 3)))
+
+    (reason,) = check_sampler(sampler, QUICK, inputs=INPUTS[:1]).reasons
+    assert "test_failures.py:" in reason
+    assert "in sampler (on base" in reason
+    assert "linalg.py" not in reason
+
+
+def test_another_interface_is_told_how_it_is_called():
+    def block(targets, drafts, path, rng):
+        return path
+
+    (reason,) = check_sampler(block, QUICK, inputs=INPUTS[:1]).reasons
+    assert "missing 1 required positional argument" in reason
+    assert "called as tokens: sampler(target, draft, rng); for another interface give --style" in reason
 
 
 def test_a_fault_of_small_batches_is_recorded_there():
