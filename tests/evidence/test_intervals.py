@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from resispec_verify.evidence.eprocess import FitTest, Grouping, regret
-from resispec_verify.evidence.intervals import _bernoulli, _least, _loss, tv_interval
+from resispec_verify.evidence.eprocess import CONCENTRATIONS, FitTest, Grouping, mixture
+from resispec_verify.evidence.intervals import _bernoulli, _least, tv_interval
 from resispec_verify.evidence.statistical import detectable, detectable_tail, fit_test, groupings
 
 TARGET = np.array([0.5, 0.3, 0.2, 0.0])
@@ -48,18 +48,24 @@ def test_without_draws_nothing_is_said():
 
 
 def test_by_hand():
-    # One grouping of two cells, 6 draws of 8: loss and bounds from their definitions.
+    # One grouping of two cells, 6 draws of 8: mixture, divergence and bounds from their definitions.
     test = FitTest(np.array([0.5, 0.5]), [Grouping.of("tokens", np.arange(2), np.array([0.5, 0.5]))])
     test.update(np.repeat([0, 1], [6, 2]))
-    # Mixture: B(6.5, 2.5) / B(.5, .5); best: (6/8)^6 (2/8)^2.
-    mixture = math.gamma(6.5) * math.gamma(2.5) / math.gamma(9.0) / math.pi
-    loss = math.log(0.75**6 * 0.25**2 / mixture)
-    assert _loss(np.array([6.0, 2.0])) == pytest.approx(loss)
-    assert loss <= regret(8, 2)
+    # Priors Beta(a, a), a = 1/2 and half of each concentration: B(6 + a, 2 + a) / B(a, a).
+    rising = [
+        math.prod(a + i for i in range(6)) * math.prod(a + i for i in range(2))
+        / math.prod(2 * a + i for i in range(8))
+        for a in (0.5, *(c / 2 for c in CONCENTRATIONS))
+    ]  # fmt: skip
+    assert mixture(np.array([6.0, 2.0]), np.array([0.5, 0.5])) == pytest.approx(math.log(sum(rising) / 5))
+    # A draw of probability 0 leaves the first prior alone, with three cells: G(3/2) / G(9 + 3/2) * ...
+    first = math.prod(0.5 + i for i in range(6)) * 0.75 * 0.5 / math.prod(1.5 + i for i in range(9))
+    assert mixture(np.array([6.0, 2.0, 1.0]), np.array([0.5, 0.5])) == pytest.approx(math.log(first / 5))
+    loss = math.log(0.75**6 * 0.25**2 / (sum(rising) / 5))
     divergence = (math.log(1 / 0.01) + loss) / 8
     low, high = tv_interval(test, 0.01)
-    assert high == pytest.approx(min(1.0, 0.25 + math.sqrt(divergence / 2)))
-    assert low == max(0.0, _least(0.75, divergence) - 0.5)
+    assert high == pytest.approx(max(0.5 - _least(0.75, divergence), 0.5 - _least(0.25, divergence)))
+    assert low == pytest.approx(max(0.0, _least(0.75, divergence) - 0.5))
     assert _bernoulli(0.75, _least(0.75, divergence)) == pytest.approx(divergence)
 
 

@@ -158,3 +158,11 @@ def test_ragged_inputs_have_names_of_their_own():
     names = [row["input"] for row in result.inputs if row["rows"] is None]
     assert names[:4] == ["bonus", "bonus, ragged", "random-3", "random-3, ragged"]
     assert named_input({"input": "random-3, ragged"}, "block") == "random-3"
+
+
+def test_an_interval_that_reaches_zero_says_why_and_gives_no_frequency_alone():
+    from resispec_verify.sampler_check.lines import _ends_of
+
+    found = {"tv_low": 0.0, "tv_high": 0.3, "tv_seen": 0.1}
+    assert _ends_of(found, 0.99) == "at most 0.3000 (confidence 0.99; alpha is too large for a lower end)"
+    assert _ends_of({**found, "tv_low": 0.02, "tv_high": 1.0}, 0.99) == "at least 0.0200 (confidence 0.99)"

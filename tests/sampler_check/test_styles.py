@@ -222,7 +222,7 @@ def test_a_library_or_a_device_that_is_not_there_is_bad_input():
         ({"ragged": True, "style": "tree"}, "ragged is for the style block, not for tree"),
         ({"uniforms": True, "style": "text"}, "uniforms is for the style block and tree, not for text"),
         ({"proposal": "beams", "style": "candidates"}, "beams is for the style tree, not for candidates"),
-        ({"offset": -1}, "offset must be at least 0"),
+        ({"offset": -1}, "offset must be in 0..1048576"),
         ({"give": "odds"}, "give must be one of"),
         ({"dtype": "bfloat16"}, "dtype must be one of"),
     ],
