@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -17,7 +16,7 @@ __all__ = ["Answer", "Decider", "decide", "holds"]
 OFF = ("", "none", "null", "false")
 #: Keys under which files of other programs have an engine's command or environment.
 WRAPPERS = {"args", "command", "entrypoint", "env", "environment", "extends", "include", "services"}
-OPTION_IN_TEXT = re.compile(r"(^|\s)--?[A-Za-z]")
+OPTION_IN_TEXT = re.compile(r"""(^|[\s'"])--?[A-Za-z]""")
 
 
 @dataclass(frozen=True)
@@ -176,19 +175,9 @@ def _suspicion(engine: Engine, name: str, value: Any) -> str | None:
     longer = sorted(head for head in heads if head.startswith(parts[0]))
     if longer and len(parts[0]) > 1 and parts[0] != "model":
         return f"{name} may be short for {longer[0]}"
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
-    options = isinstance(value, str | list) and any(map(OPTION_IN_TEXT.search, _strings(value)))
-    if options or speculation_in(text):
+    if OPTION_IN_TEXT.search(str(value)) or speculation_in(str(value)):
         return f"the value of {name} may have something of speculation in it"
     return None
-
-
-def _strings(value: Any) -> Iterable[str]:
-    """All texts of a list."""
-    if isinstance(value, str):
-        yield value
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _strings(inner)
 
 
 def _words(engine: Engine) -> set[str]:

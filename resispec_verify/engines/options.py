@@ -226,6 +226,8 @@ def _flat(engine: Engine, found: Mapping[str, Any], before: str) -> Iterator[tup
             raise InputError(f"{name[:40]!r} is a number of too many digits; correct it")
         if isinstance(value, Mapping):
             yield from _flat(engine, value, f"{name}.")
+        elif value is not None and not isinstance(value, bool | int | float | str):
+            yield name, str(value)  # a list: no option that decides has one
         else:
             yield from _expanded(engine, name, value)
 
