@@ -111,7 +111,7 @@ def holds(engine: Engine, options: Mapping[str, Any], when: Mapping[str, Any]) -
     ----------
     when : mapping
         By option (``outer.*``: any of that group): a list of values; ``given``; ``above N``, ``below N``,
-        ``at most N``; ``contains TEXT``. What is not given has its default.
+        ``at most N``; ``contains TEXT``; ``lacks A,B``: neither text. What is not given has its default.
     """
     return all(_holds(engine, options, name, wanted) for name, wanted in when.items())
 
@@ -127,6 +127,8 @@ def _holds(engine: Engine, options: Mapping[str, Any], name: str, wanted: Any) -
         return _text(value) not in OFF
     if word == "contains":
         return rest in _text(value)
+    if word == "lacks":
+        return not any(text in _text(value) for text in rest.split(","))
     number = _number(value)
     if number is None:
         return False

@@ -269,6 +269,42 @@ def test_bad_files_are_refused_and_run_nothing(file, data, words, tmp_path, caps
     assert not Path("ran").exists()
 
 
+def from_options(name: str, **options: object) -> Answer:
+    return decide(engine_named(name), options)
+
+
+@pytest.mark.parametrize(
+    ("model", "law"),
+    [
+        ("./my-assistant", "unknown"),
+        ("me/helper", "unknown"),
+        ("google/gemma-4-assistant", "unknown"),
+        ("HuggingFaceTB/SmolLM-135M", "exact"),
+    ],
+)
+def test_an_assistant_whose_class_is_not_told(model, law):
+    """Gemma 4's assistants are verified with a rule that is lossy: the class decides."""
+    answer = from_options("transformers", do_sample=True, assistant_model=model)
+    assert answer.law == law
+    assert ("assistant_model", model.lower()) in [(d.option, d.value) for d in answer.decided_by]
+
+
+@pytest.mark.parametrize("model", ["./my-assistant", "google/gemma-4-assistant"])
+def test_do_sample_decides_where_only_temperature_0_is_exact(model):
+    answer = from_options("transformers", assistant_model=model)
+    assert (answer.law, answer.greedy) == ("exact", True)
+    assert ("do_sample", "false", False) in [(d.option, d.value, d.given) for d in answer.decided_by]
+
+
+@pytest.mark.parametrize("sampled", [True, False])
+def test_a_draft_model_beside_prompt_lookup_is_unknown(sampled):
+    answer = from_options(
+        "openvino-genai", do_sample=sampled, draft_model="x", max_ngram_size=3, num_assistant_tokens=5
+    )
+    assert answer.law == "unknown"
+    assert [d.option for d in answer.decided_by] == ["draft_model", "max_ngram_size"]
+
+
 def test_many_names_are_compared_in_one_pass():
     """Each name is hashed some times, and compared with no other."""
     compared = 0
