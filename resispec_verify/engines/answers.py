@@ -143,6 +143,8 @@ def _unreadable(engine: Engine, given: Mapping[str, Any], whole: bool) -> tuple[
         known = engine.decides.get(name)
         if isinstance(value, Doubt):
             return name, value.why
+        if name in engine.elsewhere and sum(other in given for other in engine.elsewhere) > 1:
+            return name, "the command line names more than one file of options"
         if name in engine.elsewhere and not whole:
             return name, f"{name} names a file with more options; give that file with --config as well"
         if name in engine.json_options:  # else it would have been taken apart

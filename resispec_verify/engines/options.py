@@ -32,6 +32,8 @@ ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 OPERATORS = ";&|<>"
 #: A word that a shell leaves as it is, and that is no file of options (@FILE) and no assignment.
 PLAIN = re.compile(r"[\w./:+,%-]+")
+#: A value in which a shell or an argument parser may find other words: $X, @FILE, {x,--option}.
+EXPANDS = re.compile(r"[$`]|^@|[{,]-")
 LONGEST_INTEGER = 1024  # bits, which is what a float holds
 #: Variables known to bear on no verification, if they are not emptied.
 HARMLESS = {
@@ -72,7 +74,7 @@ def read_config(engine: Engine, path: Path) -> dict[str, Any]:
         found = load(data.decode("utf-8"))
         if not isinstance(found, Mapping):
             raise InputError(f"must hold names with values, got {type(found).__name__}")
-        return _merged(engine, _flat(engine, found, ""))
+        options = _merged(engine, _flat(engine, found, ""))
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except UnicodeDecodeError:
@@ -82,6 +84,8 @@ def read_config(engine: Engine, path: Path) -> dict[str, Any]:
     except ValueError as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path} is not {path.suffix[1:].upper()}: {reason}; correct it") from None
+    why = "the file names another one with more options, and no file that it names is opened"
+    return {name: Doubt(why) if name in engine.elsewhere else value for name, value in options.items()}
 
 
 def engine_of(text: str) -> Engine | None:
@@ -180,7 +184,7 @@ def _pairs(engine: Engine, tokens: list[str]) -> Iterator[tuple[str, Any]]:
         given: Any = value if equals else True
         if not equals and name not in engine.flags and tokens and not _is_option(tokens[0]):
             given = tokens.pop(0)
-        if isinstance(given, str) and ("$" in given or "`" in given):
+        if isinstance(given, str) and EXPANDS.search(given):
             yield name, Doubt(f"the value of {name} is for a shell to find out")
             continue
         yield from _expanded(engine, name, given)
@@ -238,7 +242,7 @@ def _merged(engine: Engine, pairs: Any) -> dict[str, Any]:
     for name, value in pairs:
         if isinstance(found.get(name), Doubt):
             continue
-        decisive = name in engine.decides or name in engine.no_bearing
+        decisive = name in {*engine.decides, *engine.no_bearing, *engine.elsewhere}
         if decisive and name in found and found[name] != value and not isinstance(value, Doubt):
             raise InputError(f"{name} is given twice, as {found[name]!r} and as {value!r}; give it once")
         found[name] = value

@@ -61,6 +61,7 @@ REFUSED = [
     ("vllm", "A=1", "empty"),
     ("tgi", "''", "empty"),
     ("vllm", "vllm serve m|tee log", "one command"),
+    ("vllm", "vllm serve m --config a.yaml --config b.yaml", "given twice"),
     ("vllm", "vllm serve m&&ls", "one command"),
     ("vllm", "vllm serve m 2>log", "one command"),
     ("vllm", "vllm serve 'm", "cannot be split"),
@@ -110,6 +111,9 @@ DOUBTED = [
     ("vllm", "vllm serve m @args.txt", "@args.txt"),
     ("vllm", "vllm serve m {--spec,x}", "{--spec,x}"),
     ("vllm", "vllm serve m --x $SPEC_ARGS", "x"),
+    ("vllm", "vllm serve m --trust-remote-code @args.txt", "trust_remote_code"),
+    ("sglang", f"{SG} --speculative-num-steps {{3,--device,cpu}}", "speculative_num_steps"),
+    ("tensorrt-llm", "trtllm-serve m --config a.yaml --extra_llm_api_options b.yaml", "config"),
     ("vllm", "vllm serve m # later", "#"),
     ("sglang", f"{SG} $EXTRA", "$EXTRA"),
     ("sglang", f"{SG} --", "--"),
@@ -165,6 +169,7 @@ DOUBTED_FILES = [
         "spec",
     ),
     ("vllm", "c.yaml", "containers: [{start: [serve, m, --x, '1']}]", "containers"),
+    ("vllm", "c.json", '{"config": "more.yaml"}', "config"),
     ("vllm", "c.json", '{"more": ["rejection_sample_method=fly"]}', "more"),
     ("vllm", "c.json", '{"speculative_config": ["fly"]}', "speculative_config"),
 ]
@@ -317,7 +322,7 @@ def test_many_names_are_compared_in_one_pass():
 
         __hash__ = str.__hash__
 
-    pairs = [(Name(f"k{i}"), i) for i in range(2000)]
+    pairs: list[tuple[str, object]] = [(Name(f"k{i}"), i) for i in range(2000)]
     _once(pairs)
     with pytest.raises(InputError, match="given twice"):
         _once([*pairs, (Name("k1999"), 0)])
@@ -362,6 +367,8 @@ def test_a_file_and_a_command_line_together(tmp_path, capsys):
     )
     line = f"trtllm-serve m --config {path}"
     assert main(["engines", "--command-line", line]) == 3
+    two = f"{line} --extra_llm_api_options other.yaml"
+    assert main(["engines", "tensorrt-llm", "--config", str(path), "--command-line", two]) == 3
     assert main(["engines", "tensorrt-llm", "--config", str(path), "--command-line", line]) == 0
     assert "rejection sampling" in capsys.readouterr().out
 
