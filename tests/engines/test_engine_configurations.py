@@ -245,6 +245,7 @@ def test_a_key_that_is_not_understood_is_unknown_and_named(name, file, text, key
             "vllm",
             "CUDA_VISIBLE_DEVICES=0,1 HF_TOKEN=hf_x vllm serve org/m --tensor-parallel-size 2 --port=80",
         ),
+        ("vllm", """vllm serve m -sc '{\n"method": "ngram"\n}'"""),
         ("vllm", "vllm serve m --skip-special-tokens --served-model-name 'a b'"),
         ("sglang", f"{SG} \\\n --special-token x --host 0.0.0.0\n"),
     ],
