@@ -23,8 +23,9 @@ ENGINE = Engine(
     "transformers",
     (
         Configuration("sampling", "_speculative_sampling", step, settings=FEW, judgement=Judgement(
-            "fault", "It accepts where r <= p / q: at a float32 uniform of exactly 0 it emits a token of "
-            "target probability 0. Its law is not rejected.", "transformers_zero_uniform", "none found")),
+            "as claimed", "Its source says that it applies the paper's algorithm 1. Not rejected, but at a "
+            "float32 uniform of 0, once in 2^24, its r <= p / q accepts a token of probability 0.",
+            "transformers_zero_uniform", "none found")),
         Configuration("ensemble", "_speculative_sampling, assistant_ensemble_weight=0.8", ensemble,
             settings=FEW, judgement=Judgement("lossy by design", "It verifies against a mixture of target "
                 "and draft, and says so: tokens of target probability 0 are accepted.")),

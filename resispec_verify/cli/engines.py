@@ -197,7 +197,7 @@ def _lines(answer: Answer) -> list[str]:
         lines.append(f"  setting: {setting.name}{', the default' * setting.default}; rule: {_rule(setting)}")
     for d in answer.decided_by:
         given = "" if d.given else " (the default)" if d.value != "not given" else ""
-        lines.append(f"  decided by: {d.option} = {printable(d.value)}{given}")
+        lines.append(f"  decided by: {printable(d.option)} = {printable(d.value)}{given}")
     lines.append(f"  why: {printable(answer.why, None)}")
     if setting is not None:
         lines.append(f"  measured: {setting.measured}")

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from resispec_verify.engines.options import Doubt, speculation_in
 from resispec_verify.engines.table import Engine, Setting
 
 __all__ = ["Answer", "Decider", "decide", "holds"]
 
 OFF = ("", "none", "null", "false")
+#: Keys under which files of other programs have an engine's command or environment.
+WRAPPERS = {"args", "command", "entrypoint", "env", "environment", "extends", "include", "services"}
+OPTION_IN_TEXT = re.compile(r"""(^|[\s'"])--?[A-Za-z]""")
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,13 @@ def decide(
         Whether the file that the command line names was read too.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    passed_over = tuple(sorted(n for n in given if not _listed(engine, n) and not _begins(engine, n)))
+    passed_over = tuple(
+        sorted(
+            n
+            for n in given
+            if not _listed(engine, n) and not _begins(engine, n) and not isinstance(given[n], Doubt)
+        )
+    )
     greedy = (
         any(holds(engine, given, when) for when in engine.greedy_if)
         if temperature is None
@@ -86,7 +97,10 @@ def decide(
         if setting.when is None or not holds(engine, given, setting.when):
             continue
         law = setting.greedy if greedy else setting.law
-        return answer(law, setting, setting.when or _defaults(engine), setting.in_words)
+        decided_by = list(setting.when or _defaults(engine))
+        if greedy and temperature is None and setting.law != setting.greedy:
+            decided_by += [name for when in engine.greedy_if for name in when if name not in decided_by]
+        return answer(law, setting, decided_by, setting.in_words)
     return answer("unknown", None, [], "no setting of the table fits these options")
 
 
@@ -97,7 +111,7 @@ def holds(engine: Engine, options: Mapping[str, Any], when: Mapping[str, Any]) -
     ----------
     when : mapping
         By option (``outer.*``: any of that group): a list of values; ``given``; ``above N``, ``below N``,
-        ``at most N``; ``contains TEXT``. What is not given has its default.
+        ``at most N``; ``contains TEXT``; ``lacks A,B``: neither text. What is not given has its default.
     """
     return all(_holds(engine, options, name, wanted) for name, wanted in when.items())
 
@@ -113,6 +127,8 @@ def _holds(engine: Engine, options: Mapping[str, Any], name: str, wanted: Any) -
         return _text(value) not in OFF
     if word == "contains":
         return rest in _text(value)
+    if word == "lacks":
+        return not any(text in _text(value) for text in rest.split(","))
     number = _number(value)
     if number is None:
         return False
@@ -122,26 +138,27 @@ def _holds(engine: Engine, options: Mapping[str, Any], name: str, wanted: Any) -
 
 
 def _unreadable(engine: Engine, given: Mapping[str, Any], whole: bool) -> tuple[str, str] | None:
-    """The option for which nothing can be said, and why."""
+    """The option or word for which nothing can be said, and why."""
     for name, value in given.items():
         known = engine.decides.get(name)
+        if isinstance(value, Doubt):
+            return name, value.why
+        if name in engine.elsewhere and sum(other in given for other in engine.elsewhere) > 1:
+            return name, "the command line names more than one file of options"
         if name in engine.elsewhere and not whole:
             return name, f"{name} names a file with more options; give that file with --config as well"
         if name in engine.json_options:  # else it would have been taken apart
-            return name, f"the value of {name} is for a shell to find out"
+            return name, f"the value of {name} is no JSON object"
         if known is None:
-            if _begins(engine, name) and not _listed(engine, name):
-                return (
-                    name,
-                    f"{name} is no option of speculation that was read at {engine.engine} {engine.version}",
-                )
+            if not _listed(engine, name) and (why := _suspicion(engine, name, value)):
+                return name, why
             continue
         text = _text(value)
         if "$" in text or "`" in text:
             return name, f"the value of {name} is for a shell to find out"
-        if known.get("number") and text not in OFF and _number(value) is None:
+        if known.get("number") and _number(value) is None:
             return name, f"{name} must be a finite number, got {text!r}"
-        if "values" in known and text not in OFF and text not in known["values"]:
+        if not text or ("values" in known and text not in known["values"]):
             return (
                 name,
                 f"{name} = {text!r} is none of the values that were read at {engine.engine} {engine.version}",
@@ -149,11 +166,32 @@ def _unreadable(engine: Engine, given: Mapping[str, Any], whole: bool) -> tuple[
     return None
 
 
+def _suspicion(engine: Engine, name: str, value: Any) -> str | None:
+    """Why an option that is in no list may be one of speculation all the same."""
+    read = f"at {engine.engine} {engine.version}"
+    parts = [part.lower() for part in name.replace("-", "_").split(".")]
+    heads = {known.split(".")[0].lower() for known in _words(engine)} - {"program"}
+    if _begins(engine, name) or speculation_in(name):
+        return f"{name} is no option of speculation that was read {read}"
+    if found := [part for part in parts if part in heads or part in engine.aliases or part in WRAPPERS]:
+        return f"{name} is none of the options that were read {read}, and {found[0]!r} may stand for one"
+    # argparse takes any beginning of an option for it; --model is complete everywhere
+    longer = sorted(head for head in heads if head.startswith(parts[0]))
+    if longer and len(parts[0]) > 1 and parts[0] != "model":
+        return f"{name} may be short for {longer[0]}"
+    if OPTION_IN_TEXT.search(str(value)) or speculation_in(str(value)):
+        return f"the value of {name} may have something of speculation in it"
+    return None
+
+
+def _words(engine: Engine) -> set[str]:
+    return {*engine.decides, *engine.no_bearing, *engine.elsewhere, *engine.json_options, "program"}
+
+
 def _listed(engine: Engine, name: str) -> bool:
     """Whether the table says what an option does."""
     groups = [known[:-1] for known in engine.no_bearing if known.endswith(".*")]
-    words = {*engine.decides, *engine.no_bearing, *engine.elsewhere, *engine.json_options, "program"}
-    return name in words or name.startswith(tuple(groups))
+    return name in _words(engine) or name.startswith(tuple(groups))
 
 
 def _begins(engine: Engine, name: str) -> bool:
@@ -168,6 +206,8 @@ def _defaults(engine: Engine) -> list[str]:
 
 def _decider(engine: Engine, given: Mapping[str, Any], name: str) -> Decider:
     value = given.get(name, engine.decides.get(name, {}).get("default"))
+    if isinstance(value, Doubt):
+        return Decider(name, "unknown", True)
     return Decider(name, "not given" if value is None else _text(value), name in given)
 
 
@@ -179,6 +219,6 @@ def _number(value: Any) -> float | None:
     """A finite number, or None."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return None
     return number if math.isfinite(number) and not isinstance(value, bool) else None

@@ -9,20 +9,49 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from resispec_verify.engines.table import Engine, known_engines
 from resispec_verify.errors import InputError
 
-__all__ = ["engine_of", "read_command_line", "read_config"]
+__all__ = ["Doubt", "engine_of", "read_command_line", "read_config"]
 
 MOST_BYTES = 1 << 20  # a configuration has some kilobytes
 DEEPEST = 20  # and some levels
 NUMBER = re.compile(r"-?\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
+#: What a word of speculation has in it, with underscores for dashes; "spec" is no part of "special".
+SPECULATION = re.compile(
+    r"specul|(?<![a-z])spec(?![a-z])|draft|eagle|medusa|(?<![a-z])mtp|ngram|lookahead|prompt_lookup|dflash|dspark"
+    r"|simulate_|synth|relaxed|assistant_|rejection|accept_|acceptance|llama_arg_"
+)
+OPTION = re.compile(r"--?[A-Za-z][\w.-]*(=|$)")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
-OPERATORS = {"|", "||", "&", "&&", ";", ">", ">>", "<", "2>&1"}
+OPERATORS = ";&|<>"
+#: A word that a shell leaves as it is, and that is no file of options (@FILE) and no assignment.
+PLAIN = re.compile(r"[\w./:+,%-]+")
+#: A value in which a shell or an argument parser may find other words: $X, @FILE, {x,--option}.
+EXPANDS = re.compile(r"[$`]|^@|[{,]-")
+LONGEST_INTEGER = 1024  # bits, which is what a float holds
+#: Variables known to bear on no verification, if they are not emptied.
+HARMLESS = {
+    "CUDA_VISIBLE_DEVICES",
+    "HF_HOME",
+    "HF_TOKEN",
+    "HIP_VISIBLE_DEVICES",
+    "NCCL_DEBUG",
+    "OMP_NUM_THREADS",
+    "TOKENIZERS_PARALLELISM",
+}
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """In place of an option's value: why nothing can be said while this word is there."""
+
+    why: str
 
 
 def read_config(engine: Engine, path: Path) -> dict[str, Any]:
@@ -43,6 +72,9 @@ def read_config(engine: Engine, path: Path) -> dict[str, Any]:
         raise InputError(f"{path} has more than {MOST_BYTES} bytes, which is no configuration of an engine")
     try:
         found = load(data.decode("utf-8"))
+        if not isinstance(found, Mapping):
+            raise InputError(f"must hold names with values, got {type(found).__name__}")
+        options = _merged(engine, _flat(engine, found, ""))
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except UnicodeDecodeError:
@@ -52,14 +84,13 @@ def read_config(engine: Engine, path: Path) -> dict[str, Any]:
     except ValueError as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path} is not {path.suffix[1:].upper()}: {reason}; correct it") from None
-    if not isinstance(found, Mapping):
-        raise InputError(f"{path} must hold names with values, got {type(found).__name__}")
-    return _merged(engine, _flat(engine, found, ""))
+    why = "the file names another one with more options, and no file that it names is opened"
+    return {name: Doubt(why) if name in engine.elsewhere else value for name, value in options.items()}
 
 
 def engine_of(text: str) -> Engine | None:
     """The engine that a command line starts, or None."""
-    program = _split(text)[1]
+    program = _program(_split(text)[1])[0]
     return next((e for e in known_engines().values() if program in e.programs), None)
 
 
@@ -71,40 +102,79 @@ def read_command_line(engine: Engine, text: str) -> dict[str, Any]:
     InputError
         If it is no single command, starts another engine, or states an option that decides in two ways.
     """
-    variables, program, tokens = _split(text)
+    variables, words, one_line = _split(text)
     other = engine_of(text)
     if other is not None and other is not engine:
         raise InputError(f"the command line starts {other.engine}, not {engine.engine}; name one of them")
-    return _merged(engine, [*variables, ("program", program), *_pairs(engine, tokens)])
+    program, tokens = _program(words)
+    pairs: list[tuple[str, Any]] = []
+    if program not in engine.programs:  # a wrapper, a container or a script may add what it likes
+        why = f"{program} is no program of {engine.engine} that was read"
+        pairs.append((f"the program {program}", Doubt(why)))
+    if not one_line:
+        why = "only one command is read; write it on one line, or end its lines with a backslash"
+        pairs.append(("a new line", Doubt(why)))
+    pairs += [*_environment(engine, variables), ("program", program), *_pairs(engine, tokens)]
+    return _merged(engine, pairs)
 
 
-def _split(text: str) -> tuple[list[tuple[str, str]], str, list[str]]:
-    """Variables set before a command, the program, and the rest."""
+def _split(text: str) -> tuple[list[tuple[str, str]], list[str], bool]:
+    """Variables set before a command, the words of the command, and whether it is all on one line."""
+    text = text.replace("\\\r\n", " ").replace("\\\n", " ").strip()
     try:
-        tokens = shlex.split(text.replace("\\\n", " "))
+        tokens, on_a_line = _words(text, " \t\r\n"), _words(text, " \t\r")
     except ValueError as error:
         raise InputError(
             f"the command line cannot be split into words: {error}; quote it as for a shell"
         ) from None
-    if operators := [token for token in tokens if token in OPERATORS or token.endswith(";")]:
+    if operators := [token for token in tokens if token and not token.strip(OPERATORS)]:
         raise InputError(f"the command line must be one command, without {operators[0]!r}")
+    one_line = tokens == on_a_line
     variables = []
     while tokens and ASSIGNMENT.match(tokens[0]):
         name, _, value = tokens.pop(0).partition("=")
         variables.append((name, value))
-    if not tokens:
+    if not tokens or not Path(tokens[0]).name:
         raise InputError("the command line is empty; give the command that starts the engine")
-    program = Path(tokens.pop(0)).name
-    if re.fullmatch(r"python[\d.]*", program) and tokens[:1] == ["-m"] and len(tokens) > 1:
-        program, tokens = f"-m {tokens[1]}", tokens[2:]
-    return variables, program, tokens
+    return variables, tokens, one_line
+
+
+def _words(text: str, whitespace: str) -> list[str]:
+    """The words of a shell, and its operators where they are not quoted."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=OPERATORS)
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = whitespace, True, ""
+    return list(lexer)
+
+
+def _program(words: list[str]) -> tuple[str, list[str]]:
+    """The name of the program, and the words after it."""
+    program = Path(words[0]).name
+    if re.fullmatch(r"python[\d.]*", program) and words[1:2] == ["-m"] and len(words) > 2:
+        return f"-m {words[2]}", words[3:]
+    return program, words[1:]
+
+
+def _environment(engine: Engine, variables: list[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
+    """Variables that are known; of the others nobody read what they do."""
+    for name, value in variables:
+        if name in engine.decides:
+            yield name, value
+        elif name not in HARMLESS or not value[:1].isalnum():  # no devices: "" and -1
+            yield name, Doubt(f"what the variable {name} does was not read")
 
 
 def _pairs(engine: Engine, tokens: list[str]) -> Iterator[tuple[str, Any]]:
-    """Options with their values; words that belong to no option are passed over."""
+    """Options with their values, and words that stand alone if they are not plain ones."""
     while tokens:
         token = tokens.pop(0)
         if not _is_option(token):
+            if not PLAIN.fullmatch(token):
+                yield f"the word {token}", Doubt(f"the word {token} may stand for others, or for none")
+            elif speculation_in(token):
+                yield f"the word {token}", Doubt(f"the word {token} may be one of speculation")
+            continue
+        if not OPTION.match(token):
+            yield f"the word {token}", Doubt(f"the word {token} is no option by itself")
             continue
         written, equals, value = token.partition("=")
         name = _name(engine, written.lstrip("-"))
@@ -114,7 +184,15 @@ def _pairs(engine: Engine, tokens: list[str]) -> Iterator[tuple[str, Any]]:
         given: Any = value if equals else True
         if not equals and name not in engine.flags and tokens and not _is_option(tokens[0]):
             given = tokens.pop(0)
+        if isinstance(given, str) and EXPANDS.search(given):
+            yield name, Doubt(f"the value of {name} is for a shell to find out")
+            continue
         yield from _expanded(engine, name, given)
+
+
+def speculation_in(text: str) -> bool:
+    """Whether a word or a value may be one of speculation, in whatever case."""
+    return SPECULATION.search(text.lower().replace("-", "_")) is not None
 
 
 def _is_option(token: str) -> bool:
@@ -129,7 +207,7 @@ def _name(engine: Engine, written: str) -> str:
 
 def _expanded(engine: Engine, name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """The parts of an option whose value is a JSON object, or the option itself."""
-    if name not in engine.json_options or not isinstance(value, str) or value.startswith(("$", "`")):
+    if name not in engine.json_options or not isinstance(value, str):
         yield name, value
         return
     try:
@@ -148,8 +226,12 @@ def _flat(engine: Engine, found: Mapping[str, Any], before: str) -> Iterator[tup
         raise InputError(f"{before[:40]}... is nested too deeply to be a configuration")
     for key, value in found.items():
         name = before + str(key).replace("-", "_") if before else _name(engine, str(key))
+        if isinstance(value, int) and value.bit_length() > LONGEST_INTEGER:
+            raise InputError(f"{name[:40]!r} is a number of too many digits; correct it")
         if isinstance(value, Mapping):
             yield from _flat(engine, value, f"{name}.")
+        elif value is not None and not isinstance(value, bool | int | float | str):
+            yield name, str(value)  # a list: no option that decides has one
         else:
             yield from _expanded(engine, name, value)
 
@@ -158,7 +240,10 @@ def _merged(engine: Engine, pairs: Any) -> dict[str, Any]:
     """One value an option; an option that decides must not be stated in two ways."""
     found: dict[str, Any] = {}
     for name, value in pairs:
-        if name in engine.decides and name in found and found[name] != value:
+        if isinstance(found.get(name), Doubt):
+            continue
+        decisive = name in {*engine.decides, *engine.no_bearing, *engine.elsewhere}
+        if decisive and name in found and found[name] != value and not isinstance(value, Doubt):
             raise InputError(f"{name} is given twice, as {found[name]!r} and as {value!r}; give it once")
         found[name] = value
     return found
@@ -167,10 +252,17 @@ def _merged(engine: Engine, pairs: Any) -> dict[str, Any]:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object, whose names must differ."""
     found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise InputError(f"{next(n for n in names if names.count(n) > 1)!r} is given twice; give it once")
+    _differ(name for name, _ in pairs)
     return found
+
+
+def _differ(names: Iterable[Any]) -> None:
+    """Raise where a name comes twice."""
+    seen = set()
+    for name in names:
+        if name in seen:
+            raise InputError(f"{name!r} is given twice; give it once")
+        seen.add(name)
 
 
 def _loader(path: Path) -> Callable[[str], Any]:
@@ -205,12 +297,17 @@ def _yaml(text: str) -> Any:
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            names = [self.construct_object(key, deep=deep) for key, _ in node.value]
-            if twice := [name for name in names if names.count(name) > 1]:
-                raise InputError(f"{twice[0]!r} is given twice; give it once")
+            _differ(self.construct_object(key, deep=deep) for key, _ in node.value)
             return super().construct_mapping(node, deep=deep)
 
     try:
         return yaml.load(text, Loader)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+    ) as error:  # of tags: !!int "", !!bool "x"
+        raise ValueError(f"a value is not what its tag says ({type(error).__name__})") from None

@@ -17,6 +17,7 @@ from resispec_verify.engines import (
     read_config,
 )
 from resispec_verify.engines.answers import Answer
+from resispec_verify.engines.options import _once
 from resispec_verify.errors import InputError
 
 # Command lines and files as the engines' documentation has them, and others: the law, and the setting
@@ -50,11 +51,19 @@ UNKNOWN = [
     ("llama.cpp", "llama-server -md d.gguf --spec-draft-wonder 3", "spec_draft_wonder"),
     ("lmdeploy", "lmdeploy serve api_server m --speculative-algorithm medusa", "speculative_algorithm"),
     ("tgi", "text-generation-launcher --speculate many", "speculate"),
+    ("tgi", "text-generation-launcher --speculate ''", "speculate"),
+    ("vllm", """vllm serve m -sc '{"rejection_sample_method": ""}'""", "rejection_sample_method"),
+    ("vllm", "vllm serve m -sc.rejection-sample-method none", "rejection_sample_method"),
 ]
 
 REFUSED = [
     ("vllm", "", "empty"),
     ("vllm", "A=1", "empty"),
+    ("tgi", "''", "empty"),
+    ("vllm", "vllm serve m|tee log", "one command"),
+    ("vllm", "vllm serve m --config a.yaml --config b.yaml", "given twice"),
+    ("vllm", "vllm serve m&&ls", "one command"),
+    ("vllm", "vllm serve m 2>log", "one command"),
     ("vllm", "vllm serve 'm", "cannot be split"),
     ("vllm", "vllm serve m | tee log", "one command"),
     ("vllm", "vllm serve m; ls", "one command"),
@@ -81,6 +90,15 @@ BAD_FILES = [
     ("c.yaml", b"- " * 20_000, "nested too deeply"),
     ("c.conf", b"", "must be named"),
     ("c.json", b" " * (1 << 20) + b"{}", "bytes"),
+    ("c.json", b'{"a": 1' + b"0" * 400 + b"}", "too many digits"),
+    ("c.yaml", b"a: 0x" + b"f" * 9000, "too many digits"),
+    ("c.yaml", b"a: [0x" + b"f" * 9000 + b"]", "is not YAML"),
+    ("c.yaml", b'a: !!int ""', "what its tag says"),
+    ("c.yaml", b'a: !!float ""', "what its tag says"),
+    ("c.yaml", b'a: !!bool "x"', "what its tag says"),
+    ("c.yaml", b'a: !!timestamp "x"', "what its tag says"),
+    ("c.yaml", b"a: !!set x", "is not YAML"),
+    ("c.yaml", b"? [a]\n: 1", "is not YAML"),
 ]
 
 
@@ -146,6 +164,43 @@ def test_bad_files_are_refused_and_run_nothing(file, data, words, tmp_path, caps
     assert not Path("ran").exists()
 
 
+def test_many_names_are_compared_in_one_pass():
+    """Each name is hashed some times, and compared with no other."""
+    compared = 0
+
+    class Name(str):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    pairs: list[tuple[str, object]] = [(Name(f"k{i}"), i) for i in range(2000)]
+    _once(pairs)
+    with pytest.raises(InputError, match="given twice"):
+        _once([*pairs, (Name("k1999"), 0)])
+    assert compared < 2 * len(pairs)
+
+
+def test_lists_with_dates_are_only_text(tmp_path):
+    pytest.importorskip("yaml")
+    engine = engine_named("vllm")
+    path = tmp_path / "c.yaml"
+    path.write_text("a: [{2020-01-01: 1}, !!binary aGk=]\n")
+    assert decide(engine, read_config(engine, path)).law == "exact"
+
+
+def test_a_key_cannot_forge_a_line_of_the_report(tmp_path, capsys):
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({"specul\x1b[2J\ntgi (read at 3.3.6): exact": 1}))
+    assert main(["engines", "tgi", "--config", str(path)]) == 3
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert [line.startswith("tgi (read at") for line in out.splitlines()] == [True, False, False]
+    assert "specul\\x1b[2J\\ntgi" in out
+
+
 def test_a_missing_file(capsys):
     assert main(["engines", "vllm", "--config", "nowhere.json"]) == 2
     assert "cannot read nowhere.json" in capsys.readouterr().err
@@ -166,6 +221,8 @@ def test_a_file_and_a_command_line_together(tmp_path, capsys):
     )
     line = f"trtllm-serve m --config {path}"
     assert main(["engines", "--command-line", line]) == 3
+    two = f"{line} --extra_llm_api_options other.yaml"
+    assert main(["engines", "tensorrt-llm", "--config", str(path), "--command-line", two]) == 3
     assert main(["engines", "tensorrt-llm", "--config", str(path), "--command-line", line]) == 0
     assert "rejection sampling" in capsys.readouterr().out
 
@@ -180,9 +237,8 @@ def test_status_and_json(capsys):
     ]
     assert main(["engines", "--command-line", line, "--temperature", "0"]) == 0
     assert main(["engines", "--command-line", "ollama serve"]) == 3
-    assert (
-        main(["engines", "tgi", "--command-line", "docker run --gpus all -v $v:/data img --speculate 2"]) == 0
-    )
+    docker = "docker run --gpus all -v $v:/data img --speculate 2"
+    assert main(["engines", "tgi", "--command-line", docker]) == 3
 
 
 @pytest.mark.parametrize(
