@@ -325,7 +325,7 @@ class _Run:
             fresh.look_for_dependence(np.stack(drawn))
         if fresh.dependent:
             return fresh.independence()
-        enough = len(drawn) >= calls // 4 and rows > 2
+        enough = len(drawn) >= calls // 4
         if enough and evenness(np.stack(drawn), fresh.swaps[0].cell) > UNEVEN:
             return finding
         return replace(finding, reason=law_reason(probe.source.kind, independent=False))

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.stats import chi2
 
 from resispec_verify.evidence.eprocess import FitTest, Grouping, SwapTest
 from resispec_verify.evidence.statistical import swap_test
@@ -20,6 +19,8 @@ __all__ = ["DEPENDENT", "MORE_PAIRINGS", "Finding", "Probe", "evenness", "law_re
 
 # Pairs of draws that the independence tests look at in one step.
 _MOST_PAIRS = 1 << 14
+# Orders with which the spread of counts is compared.
+_SHUFFLES = 999
 #: Why a sampler whose draws depend on each other is rejected; its law may be right.
 DEPENDENT = (
     "draws are not independent: rows of a call, or calls that follow each other, share randomness "
@@ -315,18 +316,22 @@ def evenness(index: np.ndarray, cell: np.ndarray) -> float:
     """p-value of how the counts of the cells vary from call to call, against independent rows of any law.
 
     Whatever the rows of a call share, and however far apart they are, it widens these counts, or narrows
-    them. It only says how sure a reason is: the approximation is that of Pearson.
+    them. The sum of squared counts is compared with that of shuffled draws, which is exact: independent rows
+    of any law are as likely in any order.
 
     Parameters
     ----------
     index : int array (calls, rows)
     cell : int array (V,)
     """
-    counts = np.stack([np.bincount(cell[row], minlength=int(cell.max()) + 1) for row in index])
-    counts = counts[:, counts.sum(axis=0) > 0]
-    due = counts.sum(axis=0) * (1.0 / len(counts))
-    freedom = (counts.shape[0] - 1) * (counts.shape[1] - 1)
-    if freedom == 0:
-        return 1.0
-    statistic = float(np.sum((counts - due) ** 2 / due))
-    return min(1.0, 2.0 * float(min(chi2.sf(statistic, freedom), chi2.cdf(statistic, freedom))))
+    calls, rows = index.shape
+    cells, rng = int(cell.max()) + 1, np.random.default_rng(0)
+    drawn, first = cell[index.ravel()], np.repeat(np.arange(calls), rows) * cells
+
+    def spread(one: np.ndarray) -> int:
+        return int(np.sum(np.bincount(first + one, minlength=calls * cells) ** 2))
+
+    seen = spread(drawn)
+    others = np.array([spread(rng.permutation(drawn)) for _ in range(_SHUFFLES)])
+    least = min(np.count_nonzero(others >= seen), np.count_nonzero(others <= seen))
+    return min(1.0, 2.0 * (1 + int(least)) / (1 + _SHUFFLES))

@@ -37,6 +37,7 @@ def copies(lag):
 @pytest.mark.parametrize("lag", [3, 4, 16])
 def test_rows_that_copy_earlier_ones_are_dependent_whatever_the_lag(lag):
     result = check_sampler(copies(lag), ALONE, inputs=[named("wide")])
+    assert result.witness is not None
     assert (result.verdict, result.witness["kind"]) == ("rejected", "independence")
     found = result.witness["dependence"]
     assert (found["calls_apart"], found["rows_apart"]) == (0, lag)
@@ -57,8 +58,8 @@ def test_counts_of_calls_are_even_where_rows_are_independent():
     copied = free.copy()
     copied[:, 1::2] = copied[:, ::2]
     assert evenness(free, np.arange(3)) > 0.01
-    assert evenness(copied, np.arange(3)) < 1e-9  # too uneven
-    assert evenness(np.tile(np.arange(3), (400, 20)), np.arange(3)) < 1e-9  # too even
+    assert evenness(copied, np.arange(3)) < 0.01  # too uneven
+    assert evenness(np.tile(np.arange(3), (400, 20)), np.arange(3)) < 0.01  # too even
 
 
 def test_a_dropped_tail_is_named_with_its_mass_and_noise_is_left_out():
@@ -73,6 +74,7 @@ def test_a_dropped_tail_is_named_with_its_mass_and_noise_is_left_out():
         return np.searchsorted(cumulative, rng.random(len(target)) * cumulative[-1], side="right")
 
     result = check_sampler(sampler, ALONE, inputs=[Input("tailed", law, law)])
+    assert result.witness is not None
     grouping = result.witness["grouping"]
     assert grouping["name"] == "tail beyond mass 0.97"
     due = 1.0 - law[kept].sum()
