@@ -129,20 +129,6 @@ def test_an_exception_that_comes_seldom_is_an_error_and_no_end():
     assert "only when" not in result.reason
 
 
-def test_what_an_ordinary_draw_shows_later_is_taken_back_from_the_end():
-    calls = [0]
-
-    def later(target, draft, rng):
-        calls[0] += len(target)
-        first = rng.random(len(target)) == 0
-        return np.where(first | (calls[0] > 15_000), np.argmin(target, axis=-1), right(target, rng))
-
-    result = check(later, draws=60_000)
-    assert (result.witness["kind"], result.ends["verdict"], result.ends["faults"]) == (
-        "support", "not-tested", [],
-    )  # fmt: skip
-
-
 def test_a_run_that_ends_before_the_ends_says_so():
     result = check(lambda p, q, rng: np.argmin(p, axis=-1))
     assert (result.verdict, result.ends["verdict"]) == ("rejected", "not-tested")
