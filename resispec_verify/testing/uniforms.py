@@ -129,8 +129,8 @@ def _entered(
         here = threading.current_thread()
         if _BLOCKS and _BLOCKS[-1].thread is not here:
             raise InputError(
-                f"served_from is open in another thread, {_BLOCKS[-1].thread.name!r}, and what it replaces is "
-                "one for all threads; enter it in one thread at a time, or once around all of them"
+                f"served_from is open in another thread, {_BLOCKS[-1].thread.name!r}, and what it replaces "
+                "is one for all threads; enter it in one thread at a time, or once around all of them"
             )
         for library in chosen:
             stack.enter_context(_context(library, rng, dtype, log, seeding))
