@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from resispec_verify.report.table import number, print_lines, print_records, printable
-from resispec_verify.sampler_check.lines import lines
+from resispec_verify.sampler_check.lines import at_an_end_only, lines
 from resispec_verify.sampler_check.settings import CheckResult
 
 __all__ = ["print_check", "print_limits", "print_replay"]
@@ -46,7 +46,10 @@ def print_check(sampler: str, result: CheckResult, console: Any) -> None:
     """The verdict on a sampler, and how sure one may be."""
     console.print(f"{printable(sampler)}: ", end="", markup=False)
     console.print(result.verdict.replace("-", " "), style=COLOURS[result.verdict], end="")
-    console.print(f" ({result.draws} draws, {result.seconds:.1f} s, stopped: {result.stopped})", markup=False)
+    console.print(
+        f"{at_an_end_only(result)} ({result.draws} draws, {result.seconds:.1f} s, stopped: {result.stopped})",
+        markup=False,
+    )
     print_lines(console, [printable(line, None) for line in lines(result)])
     rows = [row for row in result.inputs if row["rows"] is None]
     if result.witness is None and len(rows) > 1 and any(row["draws"] for row in rows):

@@ -195,6 +195,8 @@ class _Run:
         failed = hung + self._failed()
         if not failed and found is None and not any(probe.fit.draws for probe in self.probes):
             failed = [f"no input was reached in {chosen.seconds:g} s; give more seconds"]
+        if self.ends is not None:
+            self.ends.retract(found and found[1], [one.error for one in self.probes + self.small])
         end = self.ends.failing(chosen.fail_ends) if self.ends and not found else None
         why = found[1] if found else end
         verdict = "rejected" if why else "error" if failed else "not-rejected"
@@ -209,7 +211,7 @@ class _Run:
                 row_of(one, chosen.power) for one in self.small + self.probes if one.fit.draws or one.error
             ],
             not_reached=[] if found else self.not_reached,
-            ends=None if self.ends is None else self.ends.to_dict(chosen.fail_ends),
+            ends=self._ends(verdict),
             stopped=late if verdict == "not-rejected" else verdict,
             seconds=time.monotonic() - started,
         )  # fmt: skip
@@ -252,10 +254,22 @@ class _Run:
         self.ends = EndsTest(self.caller, narrow, self.settings.seed, seconds)
         found = self.ends.run()
         self.extra += self.ends.draws
-        self.errors += [(error, f"uniforms at their ends on {name}") for error, name in self.ends.errors]
+        self.errors += [
+            (error, f"{name}, where no uniform was at an end") for error, name in self.ends.errors
+        ]
         if found is None and self.ends.cut:
             self.not_reached.append(f"all uniforms at their ends on {', '.join(self.ends.cut)}")
         return found
+
+    def _ends(self, verdict: str) -> dict[str, Any] | None:
+        """What happened at the ends, or that the run ended before them; None where they were left out."""
+        if not self.settings.boundary:
+            return None
+        if self.ends is not None:
+            return self.ends.to_dict(self.settings.fail_ends)
+        ended = "was rejected" if verdict == "rejected" else "ended"
+        empty = EndsTest(self.caller, [], self.settings.seed, 0.0)
+        return empty.to_dict(self.settings.fail_ends, f"the run {ended} before them")
 
     def _search(self) -> tuple[Probe, Finding] | None:
         """The worst pairs for this sampler, each tested on fresh draws."""

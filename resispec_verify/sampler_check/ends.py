@@ -3,7 +3,8 @@
 A uniform is 0, or the largest number below 1, once in ``2**53`` draws (float64) or ``2**24`` (float32). A
 generator that gives them often (`EndsGenerator`) shows what a sampler does there. It is looked at what comes
 out, not how often: a token of probability 0, or an exception. Each end, and each type of uniform, is tried by
-itself, and then numbers ever farther from the end, so that it is known how likely the fault is.
+itself. Of a call that has a fault, uniforms are taken back from the end as long as the fault stays, so that
+it is known how many it takes together; and by bisection it is found how near the end they must be.
 """
 
 from __future__ import annotations
@@ -11,124 +12,29 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from resispec_verify.sampler_check.calls import Caller, SamplerError, SamplerHangs
+from resispec_verify.sampler_check.end_faults import EndFault
 from resispec_verify.sampler_check.generators import DIGITS, DrawLog, EndsGenerator
-from resispec_verify.sampler_check.outcome import interval_of
 from resispec_verify.sampler_check.probes import Finding, Probe, seed_of
 
-__all__ = ["EndFault", "EndsTest"]
+__all__ = ["EndsTest"]
 
 ENDS = ("lowest", "highest", "both")
 # Rows of the calls at each end. Few rows: a sampler that draws a row at a time then meets several of them.
 ROWS = (8, 32, 4, 32, 32, 1, 32, 32)
-# How far from the end, in powers of two, a fault is looked for: where a float64 rounds to 1 in float32; the
-# last float32 below 1; where it rounds to 1 in 16 bits; and where no end is near.
-DISTANCES = {"float64": (26, 24, 13, 6), "float32": (13, 6), "float16": (6,), "bfloat16": (6,)}
-FAR = 6
-# A float64 above 1 - 2**-25 rounds to 1 in float32: the least probability that counts as float32's.
-_FLOAT32 = -25
+# What comes once in 2^16 draws is ordinary: the 2^20 draws that an input gets by default meet it, and no type
+# of uniform with more than 16 digits has an end there.
+ORDINARY = 16
+_FRESH = 31  # calls that are made besides to see how often a fault comes where uniforms are at an end
+_NEAR = 7  # of these, in which numbers farther from the end are tried
+_SINGLE = 64  # calls of one row in which a fault is looked for
 _SMALL = 256  # entries of the arguments that are told
 _SMALL_LAW = 32
-
-
-@dataclass
-class EndFault:
-    """A fault at an end of the uniforms.
-
-    Attributes
-    ----------
-    end : {"lowest", "highest", "both"}
-        "both": it takes one uniform at each.
-    dtype : str
-        Of the uniforms; several, where it takes one of each.
-    distance : int or None
-        The fault is there up to ``2**-distance`` from the end; None: at the end alone.
-    log2_probability : int
-        Of a uniform being there.
-    input : str
-    rows, draws, impossible : int
-        Rows of the call; rows drawn with uniforms there, and how many had the fault.
-    token : int or None
-        What was emitted although its target probability is 0; None: the sampler failed.
-    what : str
-        The fault, in words.
-    numbers : list of (method, dtype, values)
-        What the sampler drew in that call, from the first on.
-    arguments : list or None
-        What it was called with besides the generator, where that is small.
-    laws : dict
-        ``target`` and ``draft``, where the input has them and they are small.
-    """
-
-    end: str
-    dtype: str
-    distance: int | None
-    log2_probability: int
-    input: str
-    rows: int
-    draws: int
-    impossible: int
-    token: int | None
-    what: str
-    numbers: list[tuple[str, str, list[float]]]
-    arguments: list[Any] | None
-    laws: dict[str, list[float]]
-
-    @property
-    def often(self) -> str:
-        """How often a uniform is there."""
-        return f"once in 2^{-self.log2_probability} draws at {self.dtype}"
-
-    @property
-    def rounds(self) -> bool:
-        """Whether it is there where a float64 rounds to 1 in float32, and not at the last float32 below."""
-        return self.end == "highest" and self.dtype == "float64" and self.distance == 26
-
-    @property
-    def reason(self) -> str:
-        """One line."""
-        if self.rounds:
-            return (
-                f"{self.what}, only when a uniform rounds to 1.0 in float32 ({self.often}): draw it by "
-                "rng.random(dtype=numpy.float32), which is below 1, or serve it by "
-                "resispec_verify.testing.served_from"
-            )
-        if self.end == "both":
-            where = f"some uniforms are exactly 0 and others {_highest(self.dtype)} ({self.often})"
-        elif self.distance is not None:
-            near = f"2^-{self.distance}" if self.end == "lowest" else f"1 - 2^-{self.distance}"
-            where = f"a uniform is as near to its end as {near} ({self.often})"
-        else:
-            exactly = "0" if self.end == "lowest" else _highest(self.dtype)
-            where = f"a uniform is exactly {exactly} ({self.often})"
-        return f"{self.what}, only when {where}"
-
-    def fails(self, which: str) -> bool:
-        """Whether it fails a run; ``which`` is `CheckSettings.fail_ends`."""
-        return which == "all" or (which == "float32" and self.log2_probability >= _FLOAT32)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        digits = DIGITS.get(self.dtype)
-        uniform = {"lowest": 0.0, "highest": 1.0 - 2.0**-digits if digits else None}.get(self.end)
-        found = asdict(self) | {"uniform": uniform, "probability": 2.0**self.log2_probability}
-        return found | {"often": self.often, "reason": self.reason}
-
-    def witness(self, seed: int) -> dict[str, Any]:
-        """As of other faults, for `CheckResult.witness`."""
-        share = self.impossible / self.draws
-        seen = [] if self.token is None else [{"what": self.what, "target": 0.0, "seen": share}]
-        return {
-            "kind": "boundary", "input": self.input, "rows": self.rows, "draws": self.draws, "seed": seed,
-            # Draws with uniforms that are not uniform have no frequencies to speak of.
-            "tv_seen": None, **interval_of(None, 0.0), "dependence": None, "differences": seen,
-            "never_emitted": [], "numbers": self.numbers, **self.laws,
-        }  # fmt: skip
 
 
 class EndsTest:
@@ -216,20 +122,34 @@ class EndsTest:
                 continue
             self._weighed.add(key)
             tried = [first, *(_Call(end, rows, len(ROWS) + i) for i, rows in enumerate(ROWS))]
-            seen = self._calls(source, [one.again(dtype) for one in tried], stop=True)
+            seen = self._calls(source, [one.like(dtype=dtype) for one in tried], stop=True)
             if seen[-1].what is None:
                 continue
-            distance = None
-            for farther in DISTANCES[dtype] if dtype else (FAR,):
-                # The same calls, with other numbers in place of the ends.
-                near = self._calls(source, [one.again(dtype, farther) for one in seen], stop=True)
-                if near[-1].what is None:
-                    break
-                distance = farther
-                if farther == FAR:
-                    return self._ordinary(source, near[-1])
-            self.faults.append(self._fault(source, (end, dtype, distance), seen, dtypes))
+            single = self._calls(source, [_Call(end, 1, -1 - i, dtype) for i in range(_SINGLE)], stop=True)
+            least = self._least(source, seen[-1] if single[-1].what is None else single[-1])
+            # A fault that stays when no uniform is at an end is one of a sampler that draws elsewhere too.
+            far = self._at(source, least, least.nearest_ordinary) if least.at_ends else least
+            if far.what is not None:
+                return self._ordinary(source, far)
+            self.faults.append(self._fault(source, least))
         return None
+
+    def _least(self, source: Any, call: _Call) -> _Call:
+        """The same call with as few uniforms at an end as still give the fault: none can be left out."""
+        kept, best = list(call.log.placed.items()), call
+        size = len(kept)
+        while kept and not self.caller.late:
+            size, start = -(-size // 2), 0
+            while start < len(kept):
+                rest = kept[:start] + kept[start + size :]
+                tried = self._calls(source, [call.like(at=dict(rest))])[-1]
+                if tried.what is not None:
+                    kept, best = rest, tried
+                else:
+                    start += size
+            if size == 1:
+                break
+        return best
 
     def _ordinary(self, source: Any, one: _Call) -> tuple[Probe, Finding] | None:
         """What needs no end is an ordinary fault, and certain: these uniforms are possible."""
@@ -242,27 +162,50 @@ class EndsTest:
         self.plain_fault = True
         return probe, Finding("support", one.what or "", one.token)
 
-    def _fault(
-        self, source: Any, where: tuple[str, str | None, int | None], calls: list[_Call], dtypes: list[str]
-    ) -> EndFault:
-        """The fault, seen in a call of one row if there is one."""
-        end, dtype, distance = where
-        single = self._calls(source, [_Call(end, 1, -1 - i, dtype) for i in range(64)], stop=True)[-1]
-        shown = calls[-1] if single.what is None else single
-        if dtype is None:  # it takes one of each type
-            log2 = -sum(DIGITS[each] for each in dtypes)
-        elif (end, dtype, distance) == ("highest", "float64", 26):
-            log2 = _FLOAT32
-        else:
-            log2 = -(distance or DIGITS[dtype]) * (2 if end == "both" else 1)
+    def _at(self, source: Any, least: _Call, distance: int | None) -> _Call:
+        """Of the call and some like it, the same uniforms at a distance: one with a fault, or the last."""
+        calls = [least.like(distance=distance, number=number) for number in least.numbers[: 1 + _NEAR]]
+        return self._calls(source, calls, stop=True)[-1]
+
+    def _fault(self, source: Any, least: _Call) -> EndFault:
+        """How far from the end the fault reaches, how likely that is, and how often the fault comes there."""
+        sides, dtypes = {high for high, _ in least.at_ends}, {dtype for _, dtype in least.at_ends}
+        distance = None
+        if len(dtypes) == 1:
+            (digits,) = (DIGITS[dtype] for dtype in dtypes)
+            without, there = least.nearest_ordinary, digits
+            while there - without > 1:
+                middle = (there + without) // 2
+                if self._at(source, least, middle).what is None:
+                    without = middle
+                else:
+                    there = middle
+            distance = there if there < digits else None
+        shown = self._at(source, least, distance)
+        shown = least if shown.what is None else shown
+        again = self._calls(source, [shown.like(number=2000 + i) for i in range(_FRESH)])
         pair, laws = getattr(source, "pair", None), {}
         if pair is not None and len(pair.target) <= _SMALL_LAW:
             laws = {"target": pair.target.tolist(), "draft": pair.draft.tolist()}
+        calls = [shown, *again]
         return EndFault(
-            end, dtype or " and ".join(dtypes), distance, log2, source.name, shown.rows,
-            sum(call.rows for call in calls), sum(call.impossible for call in calls), shown.token,
-            shown.what or "", shown.log.numbers, shown.arguments, laws,
-        )  # fmt: skip
+            end="both" if len(sides) > 1 else ENDS[sides.pop()],
+            dtype=" and ".join(sorted(dtypes, key=lambda dtype: -DIGITS[dtype])),
+            distance=distance,
+            uniforms=len(least.at_ends),
+            log2_probability=-sum(distance or DIGITS[dtype] for _, dtype in least.at_ends),
+            input=source.name,
+            rows=shown.rows,
+            calls=len(calls),
+            failed=sum(call.what is not None for call in calls),
+            draws=sum(call.rows for call in calls),
+            impossible=sum(call.impossible for call in calls),
+            token=shown.token,
+            what=shown.what or "",
+            numbers=shown.log.numbers,
+            arguments=shown.arguments,
+            laws=laws,
+        )
 
     def _calls(self, source: Any, calls: list[_Call], *, stop: bool = False) -> list[_Call]:
         """Make calls, all of them or up to the first that has a fault; those that were made."""
@@ -290,10 +233,10 @@ class EndsTest:
         return made
 
     def _call(self, source: Any, one: _Call) -> None:
-        # The same for all types and distances, so that nothing changes but the ends.
+        # The same for all types, distances and places, so that nothing changes but the ends.
         seed = seed_of(self.seed, "ends", source.name, one.end, one.rows, one.number)
         ours = np.random.default_rng(seed.spawn(1)[0])
-        theirs = EndsGenerator(seed, one.end, dtype=one.dtype, distance=one.distance)
+        theirs = EndsGenerator(seed, one.end, dtype=one.dtype, distance=one.distance, at=one.at)
         one.log = theirs.log
         try:
             one.index = source.draw(self.caller, ours, one.rows, theirs).index
@@ -314,19 +257,31 @@ class EndsTest:
             one.token = int(one.index[impossible][0])
             one.what = f"{source.describe(one.token)} is emitted although its target probability is 0"
 
+    def retract(self, found: Finding | None, errors: Sequence[str | None]) -> None:
+        """Take back what came without an end as well, later in the run: it is not to be blamed on one."""
+        support = found is not None and found.kind == "support"
+        self.faults = [
+            fault
+            for fault in self.faults
+            if not (support if fault.token is not None else fault.what in errors)
+        ]
+        self.plain_fault |= support
+
     def failing(self, which: str) -> EndFault | None:
         """The likeliest of the faults that fail a run; ``which`` is `CheckSettings.fail_ends`."""
         found = [fault for fault in self.faults if fault.fails(which)]
         return max(found, key=lambda fault: fault.log2_probability, default=None)
 
-    def to_dict(self, which: str) -> dict[str, Any]:
-        """The verdict, JSON-ready; ``which`` is `CheckSettings.fail_ends`."""
+    def to_dict(self, which: str, before: str | None = None) -> dict[str, Any]:
+        """The verdict, JSON-ready; ``which`` is `CheckSettings.fail_ends`, ``before`` how the run ended where
+        it did so before the ends.
+        """
         faults = sorted(self.faults, key=lambda fault: -fault.log2_probability)
-        tested = self.used and not self.plain_fault
+        tested = self.used and not self.plain_fault and not self.errors
         dtypes = sorted({dtype for _, dtype in self.used}, key=lambda dtype: -DIGITS[dtype])
         return {
             "verdict": "fault" if faults else "no-fault" if tested else "not-tested",
-            "reason": "; ".join(fault.reason for fault in faults) or self._reason(),
+            "reason": "; ".join(fault.reason for fault in faults) or before or self._reason(),
             "fails": any(fault.fails(which) for fault in faults),
             "dtypes": dtypes,
             "methods": sorted({method for method, _ in self.used}),
@@ -334,6 +289,7 @@ class EndsTest:
             "not_served": self.not_served,
             "inputs": [name for name in self.inputs if name not in self.not_reached],
             "not_reached": self.not_reached,
+            "cut": self.cut,
             "draws": self.draws,
             "faults": [fault.to_dict() | {"fails": fault.fails(which)} for fault in faults],
         }
@@ -341,7 +297,9 @@ class EndsTest:
     def _reason(self) -> str | None:
         """Why the ends were not tested, or not all; and the remedy."""
         if self.plain_fault:
-            return "a fault that needs no end came first"
+            return "a fault that needs no end came"
+        if self.errors:
+            return f"the sampler {self.errors[0][0]} where no uniform was at an end"
         if not self.inputs:
             return "every input has a wide vocabulary, or the sampler fails on it"
         if not self.draws:
@@ -365,16 +323,33 @@ class _Call:
     number: int
     dtype: str | None = None
     distance: int | None = None
-    log: DrawLog = field(default_factory=DrawLog)
-    index: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    what: str | None = None
-    token: int | None = None
-    impossible: int = 0
-    arguments: list[Any] | None = None
+    at: dict[tuple[int, int], tuple[bool, str]] | None = None
+    log: DrawLog = field(default_factory=DrawLog, init=False)
+    index: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64), init=False)
+    what: str | None = field(default=None, init=False)
+    token: int | None = field(default=None, init=False)
+    impossible: int = field(default=0, init=False)
+    arguments: list[Any] | None = field(default=None, init=False)
 
-    def again(self, dtype: str | None, distance: int | None = None) -> _Call:
-        """The same call, at a distance from the ends, or for one type of uniform."""
-        return _Call(self.end, self.rows, self.number, dtype, distance)
+    def like(self, **changed: Any) -> _Call:
+        """The same call, not made yet, at another distance, with other uniforms at the ends, ..."""
+        return replace(self, **changed)
+
+    @property
+    def at_ends(self) -> list[tuple[bool, str]]:
+        """Of each uniform at an end, whether it is the high one, and the type."""
+        return list((self.log.placed if self.at is None else self.at).values())
+
+    @property
+    def numbers(self) -> list[int]:
+        """Of this call and of others that are like it but for their ordinary uniforms."""
+        return [self.number, *range(1000, 1000 + _NEAR)]
+
+    @property
+    def nearest_ordinary(self) -> int:
+        """The distance at which so many uniforms together are an ordinary event."""
+        least = min((DIGITS[dtype] for _, dtype in self.at_ends), default=1)
+        return max(1, min(ORDINARY // max(1, len(self.at_ends)), least - 1))
 
 
 def _told(arguments: tuple[Any, ...]) -> list[Any] | None:
@@ -386,7 +361,3 @@ def _told(arguments: tuple[Any, ...]) -> list[Any] | None:
         if numbers and sum(array.size for array in arrays) <= _SMALL:
             return [array.tolist() for array in arrays]
     return None
-
-
-def _highest(dtype: str) -> str:
-    return f"1 - 2^-{DIGITS[dtype]}" if dtype in DIGITS else "the largest below 1"

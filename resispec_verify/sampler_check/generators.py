@@ -51,6 +51,11 @@ class DrawLog:
         `resispec_verify.testing.served_from`.
     numbers : list of (method, dtype, values)
         The first results, for who wants to see the call again.
+    placed : dict
+        Which words were put at an end: ``(fill, word)`` to whether it is the high one, and the type. Not all
+        of them need have been drawn.
+    fills : int
+        How often words were written.
     """
 
     used: set[tuple[str, str]] = field(default_factory=set)
@@ -58,6 +63,8 @@ class DrawLog:
     not_served: list[str] = field(default_factory=list)
     numbers: list[tuple[str, str, list[float]]] = field(default_factory=list)
     kept: int = 0
+    placed: dict[tuple[int, int], tuple[bool, str]] = field(default_factory=dict)
+    fills: int = 0
 
     @property
     def dtypes(self) -> list[str]:
@@ -83,7 +90,11 @@ class EndsGenerator(np.random.Generator):
     dtype : str or None
         Only uniforms of this type, a key of `DIGITS`; None: of every type.
     distance : int or None
-        ``2**-distance`` and ``1 - 2**-distance`` instead of the ends; for one type.
+        The last uniform below ``2**-distance``, and ``1 - 2**-distance``, instead of the ends: with all that
+        are as near, a uniform is there with probability ``2**-distance``. One of `DIGITS` or more is the end.
+    at : dict or None
+        Just these words are at an end, of `DrawLog.placed` of a generator with the same seed; None: by coins.
+        All other words are the same as there.
     share : float
         How often.
     """
@@ -95,11 +106,12 @@ class EndsGenerator(np.random.Generator):
         *,
         dtype: str | None = None,
         distance: int | None = None,
+        at: dict[tuple[int, int], tuple[bool, str]] | None = None,
         share: float = 0.25,
     ) -> None:
         self._bits = np.random.MT19937(seed)
         super().__init__(self._bits)
-        self.ends, self.dtype, self.distance, self.share = ends, dtype, distance, share
+        self.ends, self.dtype, self.distance, self.at, self.share = ends, dtype, distance, at, share
         self.log = DrawLog()
         self._words = np.random.Generator(np.random.PCG64(self._bits.seed_seq.spawn(1)[0]))  # type: ignore[union-attr]
         self._left, self._filled, self._taken = 0, "", False
@@ -119,7 +131,7 @@ class EndsGenerator(np.random.Generator):
     def spawn(self, n_children: int) -> list[EndsGenerator]:
         """As `numpy.random.Generator.spawn`; children have the same ends, and one log with it."""
         seeds = self._bits.seed_seq.spawn(n_children)  # type: ignore[union-attr]
-        given = {"dtype": self.dtype, "distance": self.distance, "share": self.share}
+        given = {"dtype": self.dtype, "distance": self.distance, "at": self.at, "share": self.share}
         children = [EndsGenerator(seed, self.ends, **given) for seed in seeds]
         for child in children:
             child.log = self.log
@@ -152,23 +164,39 @@ class EndsGenerator(np.random.Generator):
         if which == self._filled and self._left > _WORDS // 2:
             return
         key = self._words.integers(2**32, size=2 * _WORDS, dtype=np.uint32).reshape(_WORDS, 2)
+        fill = self.log.fills
+        self.log.fills += 1
         if which != "ordinary":
-            coins = self._words.random(_WORDS)
-            low, high = (np.array(self._halves(dtype, end), dtype=np.uint32) for end in (False, True))
-            least = {"lowest": 1.0, "highest": 0.0, "both": 0.5}[self.ends] * self.share
-            key[coins < self.share] = high
-            key[coins < least] = low
+            for word, high in self._places(fill, dtype):
+                half = word % 2
+                # A float64 is made of both halves, a coarser uniform of one.
+                wide = 2 if DIGITS[dtype] > 24 else 1
+                key[word // 2, half : half + wide] = self._halves(dtype, high)[:wide]
+                self.log.placed[fill, word] = high, dtype
         self._bits.state = {"bit_generator": "MT19937", "state": {"key": key.ravel(), "pos": 0}}
         self._left, self._filled, self._taken = _WORDS, which, False
 
+    def _places(self, fill: int, dtype: str) -> list[tuple[int, bool]]:
+        """Which words of 32 bits are put at an end, and whether at the high one."""
+        coins = self._words.random(_WORDS)  # also where they do not count, so that other words stay the same
+        if self.at is not None:
+            return [(word, high) for (number, word), (high, _) in self.at.items() if number == fill]
+        least = {"lowest": 1.0, "highest": 0.0, "both": 0.5}[self.ends] * self.share
+        halves = (0,) if DIGITS[dtype] > 24 else (0, 1)
+        return [
+            (2 * int(i) + half, bool(coins[i] >= least))
+            for i in np.flatnonzero(coins < self.share)
+            for half in halves
+        ]
+
     def _halves(self, dtype: str, high: bool) -> tuple[int, int]:
         """The state behind two words of 32 bits which make an end, or what is near it."""
-        if self.distance is None:
+        if self.distance is None or self.distance >= DIGITS[dtype]:
             word = (1 << 32) - 1 if high else 0
             return _before_tempering(word), _before_tempering(word)
         digits = max(DIGITS[dtype], 24)
-        near = 1 << (digits - self.distance)
-        value = (1 << digits) - near if high else near
+        near = (1 << (digits - self.distance)) - 1
+        value = (1 << digits) - 1 - near if high else near
         if digits == 24:
             return _before_tempering(value << 8), _before_tempering(value << 8)
         return _before_tempering(value >> 26 << 5), _before_tempering(value % (1 << 26) << 6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from resispec_verify.sampler_check.check import CheckResult
 
-__all__ = ["lines"]
+__all__ = ["at_an_end_only", "lines"]
 
 
 def lines(result: CheckResult) -> list[str]:
@@ -23,6 +23,14 @@ def lines(result: CheckResult) -> list[str]:
     return found
 
 
+def at_an_end_only(result: CheckResult) -> str:
+    """For the first line: that a rejected sampler is so for an end of the uniforms alone; else empty."""
+    witness = result.witness
+    if witness is None or witness["kind"] != "boundary":
+        return ""
+    return f" at an end of the uniforms only ({witness['often']})"
+
+
 def _ends(result: CheckResult) -> list[str]:
     """A line for each fault at an end of the uniforms, or one that says that there is none, or that none was
     looked for.
@@ -31,11 +39,16 @@ def _ends(result: CheckResult) -> list[str]:
     if ends is None:
         return []
     if ends["verdict"] == "not-tested":
+        if result.verdict == "rejected" and not ends["draws"]:  # the run ended before: other lines say why
+            return []
         return [f"Ends of the uniforms: not tested: {ends['reason']}."]
     if ends["verdict"] == "no-fault":
         found = (
             f"Ends of the uniforms: no fault at 0 and at the largest below 1 ({', '.join(ends['dtypes'])})"
         )
+        if ends["cut"]:
+            every = len(ends["inputs"]) + len(ends["not_reached"])
+            found += f", in part: wholly on {every - len(ends['cut'])} of {every} inputs"
         return [f"{found}; {ends['reason']}." if ends["reason"] else f"{found}."]
     lines = []
     for fault in ends["faults"]:
@@ -48,8 +61,11 @@ def _ends(result: CheckResult) -> list[str]:
 def _error_rate(result: CheckResult) -> str:
     kind = None if result.witness is None else result.witness["kind"]
     if kind == "boundary":
+        assert result.witness is not None
+        calls, failed = result.witness["calls"], result.witness["failed"]
         return (
-            "No error rate is involved: at such a uniform the sampler always does this, seldom as it comes."
+            "No error rate is involved: such uniforms are possible, seldom as they come. With them there the "
+            f"fault came in {'all' if failed == calls else f'{failed} of'} {calls} calls."
         )
     if kind == "support":
         return "No error rate is involved: a lossless sampler never emits it."

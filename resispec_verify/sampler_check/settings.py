@@ -180,7 +180,7 @@ class CheckResult:
         One for each stream of draws.
     ends : dict or None
         What happens at the ends of the uniforms: ``verdict`` ("fault", "no-fault", "not-tested"), ``reason``,
-        ``faults``, ...; None where they were left out, or the run ended before.
+        ``faults``, ...; None where they were left out. Where the run ended before them: "not-tested".
     stopped : {"rejected", "error", "draws", "time"}
         Why it ended.
     """

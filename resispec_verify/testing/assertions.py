@@ -10,7 +10,7 @@ from resispec_verify.errors import InputError
 from resispec_verify.inputs import shown
 from resispec_verify.sampler_check.check import CheckResult, CheckSettings, check_sampler
 from resispec_verify.sampler_check.draft import check_declared_draft
-from resispec_verify.sampler_check.lines import lines
+from resispec_verify.sampler_check.lines import at_an_end_only, lines
 from resispec_verify.sampler_check.pairs import given_check
 from resispec_verify.sampler_check.sources.styles import named_input
 
@@ -103,7 +103,11 @@ def assert_draft_as_declared(draw: Callable[..., Any], *, draws: int = 5000, **s
 
 def _failure(name: str, result: CheckResult, settings: CheckSettings, pairs: Any) -> list[str]:
     verdict = "is not lossless" if result.verdict == "rejected" else "cannot be checked"
-    return [f"{name} {verdict}", *lines(result), f"reproduce: {_again(name, result, settings, pairs)}"]
+    return [
+        f"{name} {verdict}{at_an_end_only(result)}",
+        *lines(result),
+        f"reproduce: {_again(name, result, settings, pairs)}",
+    ]
 
 
 def _again(name: str, result: CheckResult, settings: CheckSettings, pairs: Any) -> str:

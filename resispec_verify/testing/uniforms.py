@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -24,6 +25,18 @@ LIBRARIES = ("torch", "numpy", "random")
 _INTEGERS = ("randint", "random_integers", "tomaxint", "bytes", "permutation", "shuffle")
 _STATE = ("seed", "set_state", "get_state")
 _PLAIN_UNIFORMS = ("random", "random_sample", "ranf", "sample", "rand")
+
+
+class _Block:
+    """An open block: whose it is, and what puts the functions back."""
+
+    def __init__(self, thread: threading.Thread, back: ExitStack) -> None:
+        self.thread, self.back, self.left = thread, back, False
+
+
+# Open blocks, the inner ones last. Each puts back what it found, so that they must go from the last on.
+_BLOCKS: list[_Block] = []
+_LOCK = threading.RLock()
 
 
 @contextmanager
@@ -59,7 +72,7 @@ def served_from(
     Raises
     ------
     InputError
-        Arguments that make no sense.
+        Arguments that make no sense; a block of another thread is open.
     NotImplementedError
         In the block: a function of NumPy that has no uniforms of the coarser ``dtype``.
 
@@ -91,19 +104,46 @@ def served_from(
 
     Never served, and not seen: generators of one's own (``random.Random(seed)``,
     ``numpy.random.default_rng(seed)``), code compiled by ``torch.compile``, and torch in other threads than
-    the one that entered. NumPy and ``random`` are served in all threads, for they are one for all. Blocks may
-    be nested: the inner one serves. However a block is left, the functions are put back as they were.
+    the one that entered. NumPy and ``random`` are served in all threads, for they are one for all; so while a
+    block is open no other thread may enter one. Blocks of one thread may be nested: the inner one serves.
+    However a block is left, the functions are put back as they were; one that is left before a block inside
+    of it, as by generators that are closed out of order, is put back with that one.
     """
     chosen = _libraries(rng, dtype, ordinary, libraries)
     log = rng.log if isinstance(rng, EndsGenerator) else DrawLog()
     before = "torch" in sys.modules
-    with ExitStack() as stack:
-        seeding = ordinary == "seed" and not isinstance(rng, EndsGenerator)
-        for library in chosen:
-            stack.enter_context(_context(library, rng, dtype, log, seeding))
+    block = _entered(chosen, rng, dtype, log, ordinary)
+    try:
         yield log.not_served
+    finally:
+        _leave(block)
     if libraries is None and not before and "torch" in sys.modules:
         _miss(log, "torch, first imported inside")
+
+
+def _entered(
+    chosen: list[str], rng: np.random.Generator, dtype: str | None, log: DrawLog, ordinary: str
+) -> _Block:
+    seeding = ordinary == "seed" and not isinstance(rng, EndsGenerator)
+    with _LOCK, ExitStack() as stack:
+        here = threading.current_thread()
+        if _BLOCKS and _BLOCKS[-1].thread is not here:
+            raise InputError(
+                f"served_from is open in another thread, {_BLOCKS[-1].thread.name!r}, and what it replaces "
+                "is one for all threads; enter it in one thread at a time, or once around all of them"
+            )
+        for library in chosen:
+            stack.enter_context(_context(library, rng, dtype, log, seeding))
+        _BLOCKS.append(_Block(here, stack.pop_all()))
+        return _BLOCKS[-1]
+
+
+def _leave(block: _Block) -> None:
+    """Put back what this block replaced, as soon as no block inside of it is open."""
+    with _LOCK:
+        block.left = True
+        while _BLOCKS and _BLOCKS[-1].left:
+            _BLOCKS.pop().back.close()
 
 
 def _libraries(rng: Any, dtype: Any, ordinary: Any, libraries: Any) -> list[str]:

@@ -134,7 +134,7 @@ def test_writing_into_the_inputs_is_a_reason_and_not_the_end():
     ("sampler", "on", "where"),
     [
         # It rejects with probability 1e-7, so that it fails already at the last uniform of float32.
-        (s.no_fallback, "equal", "as near to its end as 1 - 2^-24 (once in 2^24 draws at float64)"),
+        (s.no_fallback, "equal", "1 - 2^-24 or above (at least once in 2^24 draws at float64)"),
         (s.runs_over_the_end, "tenths", "exactly 1 - 2^-53 (once in 2^53 draws at float64)"),
     ],
 )

@@ -21,11 +21,12 @@ def test_a_generator_gives_the_ends_that_it_is_asked_for(dtype):
         assert abs((drawn == 0.0).mean() - low) < 0.03
         assert abs((drawn == highest).mean() - high) < 0.03
         assert rng.log.used == {("random", dtype)}
-    for distance in (24, 13, 6):
+    for distance in (23, 13, 6):
         drawn = EndsGenerator(0, "highest", dtype=dtype, distance=distance).random(300, dtype=dtype)
         assert 0.2 < (drawn == 1.0 - 2.0**-distance).mean() < 0.35
         drawn = EndsGenerator(0, "lowest", dtype=dtype, distance=distance).random(300, dtype=dtype)
-        assert 0.2 < (drawn == 2.0**-distance).mean() < 0.35
+        nearest = 2.0**-distance - 2.0 ** -DIGITS[dtype]  # the last below
+        assert 0.2 < (drawn == nearest).mean() < 0.35
 
 
 def test_only_uniforms_of_the_type_that_is_asked_for_are_at_an_end():
@@ -68,3 +69,19 @@ def test_uniforms_of_16_bits_stay_below_1(dtype, digits):
     drawn = drawn_as(EndsGenerator(0, "highest"), "f", dtype, 300)
     assert drawn.max() == 1.0 - 2.0**-digits
     assert np.array_equal(drawn * 2**digits, np.floor(drawn * 2**digits))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("end", ["lowest", "highest"])
+def test_one_uniform_alone_is_put_at_an_end_and_the_others_stay(dtype, end):
+    value = 0.0 if end == "lowest" else 1.0 - 2.0 ** -DIGITS[dtype]
+    many = EndsGenerator(5, end)
+    drawn = many.random(60, dtype=dtype)
+    none = EndsGenerator(5, end, at={}).random(60, dtype=dtype)
+    seen = 0
+    for place, what in many.log.placed.items():
+        one = EndsGenerator(5, end, at={place: what}).random(60, dtype=dtype)
+        assert (one != none).sum() <= 1
+        assert np.array_equal(one[one != none], [value] * int((one != none).sum()))
+        seen += int((one != none).sum())
+    assert seen == (drawn == value).sum() > 5
