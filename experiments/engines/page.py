@@ -21,8 +21,8 @@ PAGE = ROOT / "docs" / "engines.md"
 BEGIN = "<!-- survey: begin, written by experiments/engines/page.py -->"
 END = "<!-- survey: end -->"
 COLUMNS = (
-    "engine", "version or commit", "configuration", "style", "law", "independence", "ends",
-    "TV above this would have been found", "draws", "seconds", "judgement", "command",
+    "engine", "version or commit", "configuration", "judgement", "law", "independence", "ends",
+    "TV above this would have been found", "draws", "seconds", "style", "command",
 )  # fmt: skip
 
 
@@ -91,13 +91,13 @@ def _cells(result: dict[str, Any], judgement: survey.Judgement) -> list[str]:
         result["engine"],
         result["version"] or _commit(result["commit"]),
         configuration,
-        result["style"],
+        why,
         *(_short(result[part]) for part in ("law", "independence")),
         _ends(result["ends"]),
         "-" if tv is None else f"{tv:.3f} ({result['detectable_on'] or 'declared draft'})",
         f"{result['draws']:,}",
         f"{result['seconds']:.0f}",
-        why,
+        result["style"],
         f"`{result['command'].removeprefix('python experiments/engines/')}`",
     ]
 
