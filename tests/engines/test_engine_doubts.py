@@ -134,6 +134,8 @@ def from_options(name: str, **options: object) -> Answer:
     [
         ("./my-assistant", "unknown"),
         ("me/helper", "unknown"),
+        ("./llama", "unknown"),
+        ("me/llama-draft", "unknown"),
         ("google/gemma-4-assistant", "unknown"),
         ("HuggingFaceTB/SmolLM-135M", "exact"),
     ],
