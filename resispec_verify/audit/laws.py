@@ -1,0 +1,149 @@
+"""A law of which the most probable tokens are known and of all others only what is left for them.
+
+`coarse_law` makes one from what an engine reports (`RawLaw`, at temperature 1 and without filters) for the
+sampling that was asked for. Where that leaves the mass of a token open, it is an interval.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from resispec_verify.audit.interface import EngineError, RawLaw, Sampling, Token
+
+__all__ = ["CoarseLaw", "coarse_law", "distance"]
+
+# Reported log-probabilities are float32: the logarithm of the sum over V <= 2**20 tokens, pairwise or in
+# blocks, and the difference are right to some 2**-20 of the value, and the value of what matters is below 16.
+ROUNDING = 2.0**-16
+# Where the vocabulary is not known: more than any engine has.
+MOST_TOKENS = 1 << 20
+
+
+@dataclass(frozen=True)
+class CoarseLaw:
+    """Masses of the most probable tokens and of all others together.
+
+    Attributes
+    ----------
+    tokens : tuple of Token (k,)
+        Most probable first.
+    low, high : float64 array (k + 1,)
+        Bounds of the mass of each of them, and, last, of all others together. Some law in between sums to 1.
+    """
+
+    tokens: tuple[Token, ...]
+    low: np.ndarray
+    high: np.ndarray
+
+    def cell(self, token: Token) -> int:
+        """Where a token is: its rank, or k for the others."""
+        try:
+            return self.tokens.index(token)
+        except ValueError:
+            return len(self.tokens)
+
+    @property
+    def law(self) -> np.ndarray:
+        """The middle of the bounds, normalised, ``(k + 1,)``."""
+        middle = 0.5 * (self.low + self.high)
+        return middle / middle.sum()
+
+
+def coarse_law(raw: RawLaw, sampling: Sampling, vocab: int | None = None) -> CoarseLaw:
+    """What the next token is drawn from, of what an engine reports at temperature 1 and without filters.
+
+    Temperature comes first, then top-k, then top-p of what that left, then min-p of what that left: what an
+    engine does in another order shows in the audit of the reference. With ``a = 1 / temperature`` a token of
+    probability p weighs ``p**a``. The others, of mass m and each at most the least reported probability b,
+    are at most N = V - k, so that their weights sum to between ``m**a N**(1 - a)`` (all alike) and
+    ``m b**(a - 1)`` (as few as possible, each b) for a >= 1, and the other way round for a < 1.
+
+    Parameters
+    ----------
+    raw : RawLaw
+    sampling : Sampling
+    vocab : int, optional
+        Size of the vocabulary. Default: only a bound on it is used.
+
+    Raises
+    ------
+    EngineError
+        These are no log-probabilities; or a filter reaches beyond the reported tokens.
+    """
+    logs = np.asarray(raw.logprobs, np.float64)
+    if not len(logs) or not np.all(logs <= ROUNDING) or np.any(np.diff(logs) > 0):
+        raise EngineError("reports log-probabilities that are positive, not a number or not in order")
+    p = np.exp(logs)
+    if p.sum() > 1.0 + ROUNDING * 16:
+        raise EngineError(f"reports probabilities that sum to {p.sum():.6g}, more than 1")
+    left = 0.0 if raw.complete else max(0.0, 1.0 - float(p.sum()))
+    slack = ROUNDING * float(p.sum())
+    a = 1.0 / sampling.temperature
+    weights = np.exp(a * (logs - logs[0]))
+    least, most = _others(max(0.0, left - slack), left + slack, p, a, (vocab or MOST_TOKENS) - len(p))
+    if raw.complete:
+        least = most = 0.0
+    kept, least, most = _filtered(weights, least / p[0] ** a, most / p[0] ** a, sampling)
+    total = float(kept.sum())
+    low = np.append(kept / (total + most), least / (total + least))
+    high = np.append(kept / (total + least), most / (total + most))
+    return CoarseLaw(
+        tuple(raw.tokens[: len(kept)]), low * (1 - ROUNDING), np.minimum(high * (1 + ROUNDING), 1.0)
+    )
+
+
+def _others(low: float, high: float, p: np.ndarray, a: float, count: int) -> tuple[float, float]:
+    """Bounds of the sum of ``p**a`` over the tokens that were not reported."""
+    if count <= 0:
+        return 0.0, 0.0
+
+    def alike(mass: float) -> float:
+        return mass**a * count ** (1.0 - a) if mass > 0 else 0.0
+
+    def few(mass: float) -> float:
+        return mass * float(p[-1]) ** (a - 1.0) if mass > 0 else 0.0
+
+    return (alike(low), few(high)) if a >= 1.0 else (few(low), alike(high))
+
+
+def _filtered(
+    weights: np.ndarray, least: float, most: float, sampling: Sampling
+) -> tuple[np.ndarray, float, float]:
+    """Weights that top-k, top-p and min-p keep, and bounds of those of the tokens not reported."""
+    k = sampling.top_k
+    if 0 < k <= len(weights):
+        weights, least, most = weights[:k], 0.0, 0.0
+    elif k and most > 0:
+        raise EngineError(f"reports {len(weights)} tokens, fewer than top-k {k}; ask for as many with --top")
+    if sampling.top_p < 1.0:
+        sums = np.cumsum(weights)
+        kept = int(np.searchsorted(sums, sampling.top_p * (sums[-1] + least)))
+        latest = int(np.searchsorted(sums, sampling.top_p * (sums[-1] + most)))
+        if most > 0 and (kept < latest or latest == len(sums)):
+            raise EngineError(
+                f"reports {len(sums)} tokens, too few to tell what top-p {sampling.top_p:g} keeps; "
+                "ask for more with --top"
+            )
+        if kept < len(sums):
+            weights, least, most = weights[: kept + 1], 0.0, 0.0
+    if sampling.min_p > 0.0:
+        kept = int(np.count_nonzero(weights >= sampling.min_p * weights[0]))
+        if kept == len(weights) and most > 0:
+            raise EngineError(
+                f"reports {kept} tokens, too few to tell what min-p {sampling.min_p:g} keeps; "
+                "ask for more with --top"
+            )
+        weights, least, most = weights[:kept], 0.0, 0.0
+    return weights, least, most
+
+
+def distance(one: CoarseLaw, other: CoarseLaw) -> float:
+    """Total variation between two laws, over the tokens that both report and all others together.
+
+    Never more than that of the whole laws, up to the width of the bounds.
+    """
+    both = [token for token in one.tokens if token in set(other.tokens)]
+    x, y = (np.array([law.law[law.cell(token)] for token in both]) for law in (one, other))
+    return float(0.5 * (np.abs(x - y).sum() + abs(x.sum() - y.sum())))

@@ -1,0 +1,1 @@
+"""Servers, one schema a module."""

@@ -1,0 +1,102 @@
+"""Coarse laws of what engines report, held against whole laws."""
+
+import math
+
+import numpy as np
+import pytest
+
+from resispec_verify.audit.interface import EngineError, RawLaw, Sampling
+from resispec_verify.audit.laws import coarse_law, distance
+
+
+def whole_law(seed, vocab=500):
+    rng = np.random.default_rng(seed)
+    logits = 3.0 * rng.standard_normal(vocab)
+    return np.exp(logits - np.logaddexp.reduce(logits))
+
+
+def reported(p, k):
+    order = np.argsort(-p)[:k]
+    return RawLaw(tuple(int(x) for x in order), tuple(float(x) for x in np.log(p[order])), k == len(p))
+
+
+def filtered(p, sampling):
+    """The law of an engine that has all probabilities, written straight down."""
+    p = p ** (1 / sampling.temperature)
+    p = p / p.sum()
+    order = np.argsort(-p)
+    if sampling.top_k:
+        p[order[sampling.top_k :]] = 0.0
+        p = p / p.sum()
+    kept, mass = [], 0.0
+    for token in order:
+        if mass >= sampling.top_p or p[token] == 0:
+            break
+        kept.append(token)
+        mass += p[token]
+    q = np.zeros_like(p)
+    q[kept] = p[kept]
+    q[q < sampling.min_p * q.max()] = 0.0
+    return q / q.sum()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(),
+        Sampling(temperature=0.7),
+        Sampling(temperature=1.5),
+        Sampling(top_k=20),
+        Sampling(temperature=0.8, top_k=30, top_p=0.9),
+        Sampling(top_k=50, top_p=0.8, min_p=0.1),
+        Sampling(top_p=0.8),
+    ],
+)
+def test_the_bounds_hold_the_law_that_the_engine_has(seed, sampling):
+    p = whole_law(seed)
+    law = coarse_law(reported(p, 100), sampling, vocab=len(p))
+    true = filtered(p.copy(), sampling)
+    masses = [true[token] for token in law.tokens]
+    masses.append(1.0 - sum(masses))
+    assert np.all(law.low <= np.array(masses) + 1e-15)
+    assert np.all(law.high >= np.array(masses) - 1e-15)
+    assert len(law.low) == len(law.tokens) + 1
+    if sampling.top_k:
+        assert law.high[-1] == 0.0
+
+
+def test_a_whole_law_leaves_nothing_open():
+    p = whole_law(0, vocab=30)
+    law = coarse_law(reported(p, 30), Sampling(temperature=0.6))
+    np.testing.assert_allclose(
+        law.law[:-1], np.sort(p ** (1 / 0.6) / (p ** (1 / 0.6)).sum())[::-1], rtol=1e-4
+    )
+    assert law.cell(int(np.argmax(p))) == 0
+    assert law.cell(99) == 30
+
+
+@pytest.mark.parametrize(
+    ("raw", "sampling", "message"),
+    [
+        (RawLaw((1, 2), (0.5, 0.2)), Sampling(), "positive"),
+        (RawLaw((1, 2), (math.nan, -1.0)), Sampling(), "not a number"),
+        (RawLaw((1, 2), (-2.0, -1.0)), Sampling(), "not in order"),
+        (RawLaw((), ()), Sampling(), "positive"),
+        (RawLaw((1, 2), (-0.1, -0.2)), Sampling(), "sum to 1.7"),
+        (RawLaw((1, 2), (-1.0, -2.0)), Sampling(top_k=3), "fewer than top-k 3"),
+        (RawLaw((1, 2), (-1.0, -2.0)), Sampling(top_p=0.9), "top-p 0.9"),
+        (RawLaw((1, 2), (-1.0, -1.5)), Sampling(min_p=0.1), "min-p 0.1"),
+    ],
+)
+def test_what_is_no_law_and_filters_that_reach_too_far_are_refused(raw, sampling, message):
+    with pytest.raises(EngineError, match=message):
+        coarse_law(raw, sampling)
+
+
+def test_distance_is_that_of_the_merged_laws():
+    one = coarse_law(RawLaw((1, 2), (math.log(0.5), math.log(0.3))), Sampling())
+    other = coarse_law(RawLaw((2, 3), (math.log(0.4), math.log(0.35))), Sampling())
+    # Only token 2 is in both: .3 and .4, the others .7 and .6.
+    assert distance(one, other) == pytest.approx(0.1, abs=1e-4)
+    assert distance(one, one) == 0.0
