@@ -1,8 +1,8 @@
 """The models of the live audits: SmolLM2-135M, a draft made of it, and both as OpenVINO's IR.
 
 ``python experiments/engines/live/make_draft.py`` writes what is missing into the folder that
-``RESISPEC_LIVE_MODELS`` names (default: ``~/.cache/resispec-live``) and prints where it lies. The draft is the
-target without the layers of the pair ``poor-skip6`` of ``experiments/config.json``.
+``RESISPEC_LIVE_MODELS`` names (default: ``~/.cache/resispec-live``) and prints where it lies. The draft is
+the target without the layers of the pair ``poor-skip6`` of ``experiments/config.json``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def folder() -> Path:
     """Where models are kept."""
     there = Path(os.environ.get("RESISPEC_LIVE_MODELS") or Path.home() / ".cache" / "resispec-live")
     there.mkdir(parents=True, exist_ok=True)
-    return there
+    return there.resolve()
 
 
 def renamed(name: str, skip: Sequence[int]) -> str | None:
@@ -120,8 +120,8 @@ def draft_gguf() -> Path:
 def openvino_folder(gguf_file: Path) -> Path:
     """A model as OpenVINO's IR with its tokenizer, saved from the GGUF file if it is not there.
 
-    OpenVINO GenAI reads a GGUF file as a target but refuses it as a draft. It writes beside the file it reads,
-    and so reads a link in a folder of its own.
+    OpenVINO GenAI reads a GGUF file as a target but refuses it as a draft. It writes beside the file it
+    reads, and so reads a link in a folder of its own.
     """
     out = folder() / f"openvino-{gguf_file.stem}"
     if not (out / "openvino_model.xml").is_file():
