@@ -1,8 +1,8 @@
 """transformers as functions that `resispec-verify audit` can call: token ids in, token ids out.
 
-``generate``: `model.generate` with an assistant model, `DRAFT_TOKENS` draft tokens a round. ``plain``: the same
-without. ``laws``: the target's own logits in one pass. All at temperature 1 without filters, past the end of a
-text, in float32 with one thread. Target and draft are those of `make_draft`, dequantised.
+``generate``: `model.generate` with an assistant model, `DRAFT_TOKENS` draft tokens a round. ``plain``: the
+same without. ``laws``: the target's own logits in one pass. All at temperature 1 without filters, past the
+end of a text, in float32 with one thread. Target and draft are those of `make_draft`, dequantised.
 """
 
 from __future__ import annotations
