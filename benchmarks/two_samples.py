@@ -2,10 +2,12 @@
 
     python benchmarks/two_samples.py [--seeds 20] [--alpha 1e-6] [--first 2] [--prompts 1]
 
-OFF draws from a law of the first two tokens; ON with a probability w from a draft's law instead, chosen so that
-the total variation between their joint laws is as said. The chi-square test has a fixed number of pairs, which
-has to be known in advance: the least of a grid with which at least half of the seeds are rejected. It may not
-be looked at earlier; the two-sample test may, after every pair.
+OFF draws from a law of the first two tokens; ON, with a probability w, draws the second from a draft's law
+instead, with the w that makes the total variation between their joint laws what is said. The chi-square test
+has a fixed number of pairs, which has to be known in advance: the least of a grid with which at least half of
+the seeds are rejected, on one prompt. It may not be looked at earlier; the two-sample test may, after every
+pair. "Sure" is the number of pairs from which on the bound says that this total variation, between 4 cells
+or more, is found with power .5.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ def laws(tv: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     logits = SHARPNESS * rng.standard_normal((VOCAB + 1, VOCAB))
     draft = SHARPNESS * rng.standard_normal((VOCAB, VOCAB)) + 0.3 * logits[1:]
-    first, target, other = (np.exp(x) / np.exp(x).sum(-1, keepdims=True) for x in (logits[:1], logits[1:], draft))
+    first, target, other = (
+        np.exp(x) / np.exp(x).sum(-1, keepdims=True) for x in (logits[:1], logits[1:], draft)
+    )
     off, wrong = first.T * target, first.T * other
     most = 0.5 * np.abs(wrong - off).sum()
     if most < tv:
@@ -45,7 +49,7 @@ def draws(law: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def chi_square(on: np.ndarray, off: np.ndarray) -> float:
-    """p of the homogeneity of two samples of joint tokens, rare ones merged."""
+    """Probability under the null, of the homogeneity of two samples of joint tokens, rare ones merged."""
     size = VOCAB * VOCAB
     table = np.stack([np.bincount(x[:, 0] * VOCAB + x[:, 1], minlength=size) for x in (on, off)])
     rare = table.sum(axis=0) < 2 * LEAST_EXPECTED
@@ -58,7 +62,8 @@ def one_seed(tv: float, seed: int, grid: np.ndarray, chosen: argparse.Namespace)
     """Pairs until rejected, and whether the chi-square test rejects with each number of the grid."""
     rng = np.random.default_rng((seed, 1))
     sides = [
-        [draws(law, int(grid[-1]), rng) for law in laws(tv, seed * 1000 + prompt)] for prompt in range(chosen.prompts)
+        [draws(law, int(grid[-1]), rng) for law in laws(tv, seed * 1000 + prompt)]
+        for prompt in range(chosen.prompts)
     ]
     test = TwoSampleTest(chosen.first, chosen.prompts)
     pairs = sys.maxsize

@@ -1,15 +1,16 @@
 """An anytime-valid test that draws are independent of the draws beside them: equal seeds give equal draws.
 
-Neighbours ``(z_1, z_2), (z_3, z_4), ...`` are pairs ``(x, y)``; n of them are a block. If the draws are i.i.d.,
-from whatever law, all n! ways of giving the y to the x are equally likely. With M the number of pairs with
-``x = y`` and a weight ``b > 1`` fixed before,
+Neighbours ``(z_1, z_2), (z_3, z_4), ...`` are pairs ``(x, y)``; n of them are a block. If the draws are
+i.i.d., from whatever law, all n! ways of giving the y to the x are equally likely. With M the number of pairs
+with ``x = y`` and a weight ``b > 1`` fixed before,
 
     ``b^M / E[b^M]``, the expectation over all n! ways,
 
 has expectation 1 given what the x and the y are, and products over blocks are non-negative martingales. Where
 a_i of the x and c_i of the y have value i, rook numbers give the expectation exactly:
 
-    ``E[b^M] = sum_k r_k (b - 1)^k (n - k)! / n!``,  ``sum_k r_k z^k = prod_i sum_j C(a_i, j) C(c_i, j) j! z^j``.
+    ``E[b^M] = sum_k r_k (b - 1)^k (n - k)! / n!``,
+    ``sum_k r_k z^k = prod_i sum_j C(a_i, j) C(c_i, j) j! z^j``.
 
 A draw that is equal to the one before in each pair gains nearly ``log n!`` a block. It is `SwapTest` of
 `eprocess` with n! arrangements in place of two. Draws that are all equal gain nothing: they may be from a
@@ -79,7 +80,7 @@ class RepeatTest:
     @property
     def log_evidence(self) -> float:
         """Logarithm of the largest evidence so far; at least 0."""
-        return max(self._path, default=0.0) if self._path and max(self._path) > 0 else 0.0
+        return max(0.0, max(self._path, default=0.0))
 
     def found_at(self, alpha: float) -> int | None:
         """The number of draws after which the evidence first reached ``1 / alpha``."""

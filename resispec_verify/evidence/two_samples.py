@@ -3,14 +3,14 @@
 Under the null, completions of one prompt are i.i.d. from one law in both streams, ON and OFF, whatever the
 law is. Two kinds of evidence, half of the weight each.
 
-*Universal inference.* Completions are put into K cells: the K - 1 prefixes of m tokens that were most frequent
-in a pilot of the same prompt, and all others. The pilot only fixes the cells; its completions are not counted.
-With mixtures Q of Dirichlet laws with parameter 1/2 over laws of the cells,
+*Universal inference.* Completions are put into K cells: the K - 1 prefixes of m tokens that were most
+frequent in a pilot of the same prompt, and all others. The pilot only fixes the cells; its completions are not
+counted. With mixtures Q of Dirichlet laws with parameter 1/2 over laws of the cells,
 
     ``Q(counts of ON) Q(counts of OFF) / sup_theta L(theta; counts of both)``
 
-is at most ``Q Q / L(theta)`` for the true common law theta, which is a martingale, so it is an e-process. Over
-prompts such ratios are multiplied: theta may differ between them. With n pairs, frequencies f and g, and
+is at most ``Q Q / L(theta)`` for the true common law theta, which is a martingale, so it is an e-process.
+Over prompts such ratios are multiplied: theta may differ between them. With n pairs, frequencies f and g, and
 ``m = (f + g) / 2`` its logarithm is at least ``n KL(f || m) + n KL(g || m) - 2 regret(n, K)`` (`regret`), and
 the divergences are at least ``2 TV(f, m)^2 = TV(f, g)^2 / 2`` each (Pinsker). With P prompts of n_i pairs,
 ``sum n_i TV_i^2 >= n TV^2`` for the mean TV over pairs (Jensen), and 1 / alpha has been reached as soon as
@@ -19,15 +19,15 @@ the divergences are at least ``2 TV(f, m)^2 = TV(f, g)^2 / 2`` each (Pinsker). W
 
 Of the laws F and G, take the sets ``A_i = {F_i > G_i}``: the mean over pairs of ``1[x in A] - 1[y in A]`` is
 at most that TV, and is the mean of 2n independent terms of range 1 / n, so that it misses its expectation,
-the mean of TV(F_i, G_i), by ``sqrt(log(1 / (1 - power)) / n)`` with probability at most 1 - power (Hoeffding).
-So with at least that power is found, at latest after n pairs,
+the mean of TV(F_i, G_i), by ``sqrt(log(1 / (1 - power)) / n)`` with probability at most 1 - power
+(Hoeffding). So with at least that power is found, at latest after n pairs,
 
     ``TV(F, G) >= sqrt(T / n) + sqrt(log(1 / (1 - power)) / n)``.
 
-*Bets on pairs.* Given which two completions a pair has, which of them is ON's is a fair coin. With any score r
-that is fixed before the pair, ``2 r(x) / (r(x) + r(y))`` has expectation 1. Here r is learned: how often the
-prefix came so far in ON over how often in OFF, shrunk towards the same of the prefix one token shorter. This
-has no bound of its own, and usually needs far fewer pairs (``benchmarks/two_samples.py``).
+*Bets on pairs.* Given which two completions a pair has, which of them is ON's is a fair coin. With any score
+r that is fixed before the pair, ``2 r(x) / (r(x) + r(y))`` has expectation 1. Here r is learned: how often the
+prefix came so far in ON and in OFF, shrunk towards as often in both. This has no bound of its own, and needs
+far fewer pairs (``benchmarks/two_samples.py``).
 
 References
 ----------
@@ -40,6 +40,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -53,14 +54,14 @@ __all__ = ["Detectable", "Difference", "TwoSampleTest"]
 PILOT = 32
 LEAST_PILOT = 4
 SIZES = (2, 4, 16, 64)
-# Pairs that a learned ratio is taken to have seen, as many in both streams.
-SHRINKAGES = (1.0, 4.0, 16.0)
+# Half the pairs that a learned ratio is taken to have seen: for faults that are large, and for small ones.
+SCALES = ((0.5, 2.0, 8.0), (2.0, 8.0, 32.0, 128.0, 512.0))
 
 Tokens = tuple[Hashable, ...]
 
 
 class Detectable(NamedTuple):
-    """A total variation ``tv`` that is sure to be found between ``cells`` cells of the first ``length`` tokens.
+    """A total variation ``tv`` between ``cells`` cells of the first ``length`` tokens that is sure to be found.
 
     The mean over prompts, weighted by their pairs. 1 where nothing is sure to be found.
     """
@@ -71,7 +72,7 @@ class Detectable(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A prefix and its frequencies after the pilot, with the evidence on it alone; see `TwoSampleTest.witness`."""
+    """A prefix, its frequencies after the pilot and the evidence on it alone; see `TwoSampleTest.witness`."""
 
     prompt: int
     tokens: Tokens
@@ -84,7 +85,7 @@ class Difference(NamedTuple):
 class TwoSampleTest:
     """Have two streams one joint law of the first ``first`` tokens, at each of ``prompts`` prompts?
 
-    Lengths from 2 are looked at: the first token after a prompt is drawn without a draft, and is in the joint.
+    Lengths from 2 are looked at: the first token after a prompt is drawn without a draft; it is in the joint.
 
     Parameters
     ----------
@@ -106,7 +107,7 @@ class TwoSampleTest:
         self.repeated = {"on": RepeatTest(), "off": RepeatTest()}
         self.pilot = max(min(LEAST_PILOT, pilot), math.ceil(pilot / prompts))
         self.lengths = tuple(range(min(2, first), first + 1))
-        self._bets = _Bets(first, len(self.lengths), prompts)
+        self._bets = _Bets(self.lengths, prompts)
         self._prompts: dict[int, _Prompt] = {}
         self._path: list[float] = []
         self._universal = np.zeros(len(self.lengths) * len(SIZES))
@@ -146,23 +147,22 @@ class TwoSampleTest:
         """The number of pairs after which the evidence first reached ``1 / alpha``."""
         return next((i for i, log in enumerate(self._path, 1) if log >= -math.log(alpha)), None)
 
-    def detectable(self, alpha: float, power: float, size: int = 4) -> Detectable:
+    def detectable(self, alpha: float, power: float, least: int = 4) -> Detectable:
         """The smallest total variation that is sure to have been found with this power; see the module.
 
         Parameters
         ----------
-        size : int
-            Of groupings with at least so many cells at some prompt: the difference between two cells, the most
-            frequent prefix and the others, is too little to be called the law.
+        least : int
+            Of groupings into so many cells or more, where the pilots have as many: the difference between two
+            cells, the most frequent prefix and the others, is too little to be called the law.
         """
         found = []
         for i, (length, cells) in enumerate((m, size) for m in self.lengths for size in SIZES):
             strata = [one.strata[i] for one in self._prompts.values() if one.strata]
-            most = max((len(one.on) for one in strata), default=0)
             pairs = sum(one.pairs for one in strata)
-            # With fewer prefixes in every pilot than cells, this grouping is finer than all prefixes seen.
-            if not pairs or cells < size:
+            if not pairs or cells < least:
                 continue
+            most = max(len(one.on) for one in strata)
             lost = 2 * sum(regret(one.pairs, len(one.on)) for one in strata)
             threshold = -math.log(alpha) + math.log(2 * len(self._universal)) + lost
             tv = (math.sqrt(threshold) + math.sqrt(-math.log1p(-power))) / math.sqrt(pairs)
@@ -173,8 +173,8 @@ class TwoSampleTest:
         """The prefixes on whose frequencies there is most evidence, of those that the pilots had.
 
         Each is tested alone, against all others, by universal inference; with N prefixes one is beyond noise
-        where its evidence reaches ``N / alpha``: at any time, none is marked wrongly with probability at least
-        ``1 - alpha`` under the null.
+        where its evidence reaches ``N / alpha``: under the null none is ever marked, with probability at least
+        ``1 - alpha``.
         """
         found = [
             (i, prefix, on, off, one.counted)
@@ -185,10 +185,10 @@ class TwoSampleTest:
         threshold = math.log(max(1, len(found))) - math.log(alpha)
         logs = [_two_cells(on, off, n) for _, _, on, off, n in found]
         best = sorted(range(len(found)), key=lambda j: -logs[j])[:most]
+        rows = [(*found[j], logs[j]) for j in best]
         return [
-            Difference(i, prefix, on / n, off / n, logs[j], logs[j] >= threshold)
-            for j in best
-            for i, prefix, on, off, n in [found[j]]
+            Difference(i, prefix, on / n, off / n, log, log >= threshold)
+            for i, prefix, on, off, n, log in rows
         ]
 
 
@@ -279,26 +279,22 @@ class _Bets:
     same tokens after every prompt shows earlier there.
     """
 
-    def __init__(self, first: int, lengths: int, prompts: int) -> None:
-        self._first, self._lengths = first, lengths
-        self._alone = prompts == 1
+    def __init__(self, lengths: tuple[int, ...], prompts: int) -> None:
+        self._lengths, self._alone = lengths, prompts == 1
         self._counts: dict[Hashable, list[int]] = {}
-        self._wealth = np.zeros((1 if self._alone else 2, len(SHRINKAGES), lengths))
+        self._wealth = np.zeros((1 if self._alone else 2, len(lengths), len(SCALES)))
 
     def update(self, prompt: int, on: Tokens, off: Tokens) -> None:
         """Bet on a pair, then learn from it."""
         for i, scope in enumerate((prompt,) if self._alone else (prompt, None)):
-            seen = [
-                [self._counts.setdefault((scope, m, side[:m]), [0, 0]) for m in range(1, self._first + 1)]
-                for side in (on, off)
-            ]
-            if on != off:
-                for j, shrinkage in enumerate(SHRINKAGES):
-                    x, y = (np.array(_log_ratios(counts, shrinkage)[-self._lengths :]) for counts in seen)
-                    self._wealth[i, j] += math.log(2.0) - np.logaddexp(0.0, y - x)
-            for side, counts in enumerate(seen):
-                for count in counts:
-                    count[side] += 1
+            for j, m in enumerate(self._lengths):
+                x, y = (self._counts.setdefault((scope, m, side[:m]), [0, 0]) for side in (on, off))
+                if x is not y:
+                    for k, scales in enumerate(SCALES):
+                        odds = _log_ratio(*y, scales) - _log_ratio(*x, scales)
+                        self._wealth[i, j, k] += math.log(2.0) - np.logaddexp(0.0, odds)
+                x[0] += 1
+                y[1] += 1
 
     @property
     def log_evidence(self) -> float:
@@ -306,14 +302,22 @@ class _Bets:
         return float(np.logaddexp.reduce(self._wealth.ravel())) - math.log(self._wealth.size)
 
 
-def _log_ratios(counts: list[list[int]], shrinkage: float) -> list[float]:
-    """Log of ON over OFF of the prefixes of one completion, each shrunk towards that of the one before."""
-    found, ratio = [], 1.0
-    for on, off in counts:
-        part = 2 * shrinkage / (1 + ratio)
-        ratio = (on + part * ratio) / (off + part)
-        found.append(math.log(ratio))
-    return found
+@lru_cache(maxsize=1 << 14)
+def _log_ratio(on: int, off: int, scales: tuple[float, ...]) -> float:
+    """Log odds that the next draw of a prefix is ON's, after so many in ON and OFF.
+
+    The share of ON has a prior, the average of the Beta laws with both parameters s: a large s believes in
+    small differences only, and how often the prefix came decides between them.
+    """
+    logs, shares = [], []
+    for s in scales:
+        a, b = on + s, off + s
+        logs.append(math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b))
+        logs[-1] -= 2 * math.lgamma(s) - math.lgamma(2 * s)
+        shares.append(a / (a + b))
+    weights = [math.exp(log - max(logs)) for log in logs]
+    share = sum(w * p for w, p in zip(weights, shares, strict=True)) / sum(weights)
+    return math.log(share) - math.log1p(-share)
 
 
 def _two_cells(on: int, off: int, pairs: int) -> float:
