@@ -1,21 +1,13 @@
 """The fake engine of the audits' tests: it draws from what it says, and its server answers as servers do."""
 
-import json
 import math
-import signal
-import subprocess
-import sys
 from collections import Counter, defaultdict
-from pathlib import Path
 
 import fake_engine
-import httpx
 import numpy as np
 import pytest
 from fake_engine import FAULTS, Drawn, callables, engines
 from fake_models import VOCAB, Sampling, draw, entropy, pair, shaped
-from fake_schemas import ids_of, text_of
-from fake_server import FakeServer
 from fake_tv import average_tv, emitted
 
 # After it the target's first token is nearly sure, so that many requests share the tokens before the second.
@@ -106,6 +98,52 @@ def test_an_engine_without_fault_draws_each_token_from_the_target(fault, samplin
             assert distance(emitted(engine, prefix, place, sampling), law) < 20 * VOCAB * 2.0**-53
 
 
+class Scripted:
+    """Uniforms that are given."""
+
+    def __init__(self, *uniforms):
+        self.left = list(uniforms)
+
+    def random(self):
+        return self.left.pop(0)
+
+
+def middle(law, token):
+    """A uniform that draws ``token``."""
+    return float((law[:token].sum() + 0.5 * law[token]) / law.sum())
+
+
+def test_a_draft_token_is_accepted_below_its_ratio_and_replaced_from_the_residual():
+    engine, prefix = engines(k=1)[0], [100, 200, 300]
+    p, q = engine.target.law(prefix), engine.draft.law(prefix)
+    residual, tried = np.maximum(p - q, 0.0), 0
+
+    def second(*uniforms):
+        rng, out = Scripted(*uniforms), Drawn(tokens=[0], starts=[0], rejected=[None], laws=[p])
+        engine._round(prefix, out, rng, Sampling())
+        assert not rng.left
+        return out
+
+    for y in np.flatnonzero((p < q) & (q > 1e-6)):
+        ratio = p[y] / q[y]
+        out = second(middle(q, y), ratio * (1 - 1e-9), 0.5)
+        assert (out.tokens[1], len(out.tokens), out.rejected[1]) == (y, 3, None)
+        z = int(np.flatnonzero(residual > 1e-6)[tried % np.count_nonzero(residual > 1e-6)])
+        out = second(middle(q, y), ratio * (1 + 1e-9), middle(residual, z))
+        assert (out.tokens[1:], out.rejected[1]) == ([z], y)
+        tried += 1
+    assert tried > 50
+    # What comes from a residual that is not the right one has other borders between its tokens.
+    y = int(np.argmax(np.where(p < q, q, 0.0)))
+    below = np.cumsum(residual)[int(residual.argmax()) - 1] / residual.sum()
+    top = int(residual.argmax())
+    assert second(middle(q, y), 1 - 1e-12, below + 1e-9).tokens[1] == top
+    assert second(middle(q, y), 1 - 1e-12, below - 1e-9).tokens[1] != top
+    y = int(np.argmax(p - q))
+    last = engine.target.law([*prefix, y])
+    assert second(middle(q, y), 1 - 1e-12, middle(last, 7)).tokens[1:] == [y, 7]
+
+
 @pytest.mark.parametrize("fault", [None, *(name for name in FAULTS if name not in APART)])
 def test_tokens_come_from_the_law_in_closed_form(fault):
     engine, _ = engines(fault, k=1)
@@ -130,6 +168,33 @@ def test_tokens_come_from_the_law_in_closed_form(fault):
 def test_the_table_says_how_far_each_fault_moves_a_token(fault):
     assert FAULTS[fault].tv == round(average_tv(fault), 3)
     assert (FAULTS[fault].tv > 0) == (fault not in ("equal-seeds", "shared-noise", *RIGHT))
+
+
+@pytest.mark.parametrize(
+    ("fault", "sampling", "expected"),
+    [
+        (None, Sampling(0.7), lambda target, at: target.law(at, 0.7)),
+        ("temperature-ignored", Sampling(0.7), lambda target, at: target.law(at)),
+        ("too-cold", Sampling(0.8), lambda target, at: target.law(at, 0.72)),
+        ("tail-cut", Sampling(), lambda target, at: shaped(target.law(at), Sampling(top_p=0.95))),
+        (
+            "top-p-twice",
+            Sampling(top_p=0.9),
+            lambda target, at: shaped(target.shaped(at, Sampling(top_p=0.9)), Sampling(top_p=0.9)),
+        ),
+    ],
+)
+def test_what_verification_takes_for_the_targets_law(fault, sampling, expected):
+    engine, prefix = engines(fault)[0], [100, 200, 300]
+    law = engine.verified(prefix, engine.raw(prefix), sampling)
+    assert distance(law, expected(engine.target, prefix)) < 20 * VOCAB * 2.0**-53
+    assert (distance(law, engine.target.shaped(prefix, sampling)) > 0.01) == (fault is not None)
+
+
+def test_a_stale_cache_keeps_the_token_for_one_law():
+    engine, clean = engines("stale-cache")[0], engines()[0]
+    assert engine.row([1, 2], 0, 9) == [1, 9, 2]
+    assert engine.row([1, 2], 0, None) == engine.row([1, 2], 1, 9) == clean.row([1, 2], 0, 9) == [1, 2]
 
 
 def test_equal_seeds_and_shared_noise_repeat_themselves():
@@ -204,154 +269,3 @@ def test_functions_for_a_library():
 def test_an_unknown_fault():
     with pytest.raises(ValueError, match="fault must be one of"):
         engines("too-warm")
-
-
-def test_texts_of_tokens_are_read_back():
-    assert ids_of("".join(map(text_of, [0, 399, 7]))) == [0, 399, 7]
-    assert ids_of("t400 hello") == ids_of("t400 hello")
-    assert isinstance(Drawn().tokens, list)
-
-
-def at_once(server, path, **body):
-    return httpx.post(server.url + path, json=body)
-
-
-def test_llamacpp_server():
-    engine, reference = engines("reports-zero")
-    with FakeServer(engine, "llamacpp") as on, FakeServer(reference, "llamacpp") as off:
-        asked = {"prompt": PROMPT, "n_predict": 4, "seed": 1, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
-        asked |= {
-            "min_p": 0.0,
-            "n_probs": 3,
-            "return_tokens": True,
-            "cache_prompt": False,
-            "ignore_eos": True,
-        }
-        answer = at_once(on, "/completion", **asked).json()
-        expected = engine.complete(PROMPT, 4, 1)
-        assert answer["tokens"] == expected.tokens
-        assert answer["content"] == "".join(map(text_of, expected.tokens))
-        assert answer["timings"]["draft_n"] == expected.drafted
-        assert answer["timings"]["draft_n_accepted"] == expected.accepted
-        rows = answer["completion_probabilities"]
-        assert [len(row["top_logprobs"]) for row in rows] == [3, 0, 0, 0]
-        assert [row["logprob"] for row in rows[1:]] == [0.0] * 3
-        plain = at_once(off, "/completion", **asked | {"n_predict": 1, "n_probs": VOCAB}).json()
-        assert "draft_n" not in plain["timings"]
-        (row,) = plain["completion_probabilities"]
-        law = np.zeros(VOCAB)
-        for entry in row["top_logprobs"]:
-            law[entry["id"]] = math.exp(entry["logprob"])
-        # float32 logarithms above -100.
-        assert distance(law, reference.target.law(PROMPT)) < 100 * 2.0**-23
-        assert at_once(off, "/tokenize", content=" t5 t6").json() == {"tokens": [5, 6]}
-        assert httpx.get(off.url + "/health").json() == {"status": "ok"}
-        assert httpx.get(off.url + "/props").json()["total_slots"] == 4
-        assert httpx.get(off.url + "/v1/models").json()["data"][0]["meta"]["n_vocab"] == VOCAB
-        assert httpx.get(off.url + "/version").status_code == 404
-        assert at_once(off, "/completion", prompt=[VOCAB]).status_code == 400
-
-
-def test_llamacpp_draws_as_its_chain_of_samplers_says():
-    _, reference = engines()
-    law = reference.target.law(PROMPT[:1])
-    with FakeServer(reference, "llamacpp") as server, httpx.Client() as client:
-        for chain, order in ((None, ("top_k", "top_p", "min_p", "temperature")), (["top_p"], ("top_p",))):
-            sampling = Sampling(0.5, 0, 0.6, 0.0, order)
-            asked = {"prompt": PROMPT[:1], "n_predict": 1, "temperature": 0.5, "top_k": 0, "top_p": 0.6}
-            asked |= {"min_p": 0.0, "return_tokens": True} | ({"samplers": chain} if chain else {})
-            support = set(np.flatnonzero(shaped(law, sampling)).tolist())
-            url = server.url + "/completion"
-            tokens = [client.post(url, json=asked | {"seed": s}).json()["tokens"] for s in range(30)]
-            assert tokens == [reference.complete(PROMPT[:1], 1, s, sampling).tokens for s in range(30)]
-            assert {t for (t,) in tokens} <= support
-
-
-def test_vllm_server():
-    engine, _ = engines()
-    expected = engine.complete(PROMPT, 9, 5)
-    with FakeServer(engine, "vllm") as server:
-        asked = {"model": "toy", "prompt": PROMPT, "max_tokens": 9, "seed": 5, "return_token_ids": True}
-        answer = at_once(server, "/v1/completions", **asked, logprobs=2, prompt_logprobs=2).json()
-        (choice,) = answer["choices"]
-        assert choice["token_ids"] == expected.tokens
-        assert choice["prompt_token_ids"] == PROMPT
-        assert len(choice["logprobs"]["top_logprobs"]) == 9
-        first, second = choice["prompt_logprobs"]
-        assert first is None
-        law = engine.target.law(PROMPT[:1])
-        assert second[str(PROMPT[1])]["logprob"] == pytest.approx(math.log(law[PROMPT[1]]), rel=2.0**-20)
-        assert {entry["rank"] for entry in second.values()} >= {1, 2}
-        assert second[str(int(law.argmax()))]["rank"] == 1
-        with httpx.stream("POST", server.url + "/v1/completions", json=asked | {"stream": True}) as response:
-            lines = [line for line in response.iter_lines() if line]
-        assert lines[-1] == "data: [DONE]"
-        pieces = [json.loads(line[6:])["choices"][0] for line in lines[:-1]]
-        assert [t for piece in pieces for t in piece["token_ids"]] == expected.tokens
-        assert np.cumsum([0, *(len(piece["token_ids"]) for piece in pieces)]).tolist()[:-1] == expected.starts
-        assert [piece["finish_reason"] for piece in pieces] == [None] * (len(pieces) - 1) + ["length"]
-        metrics = httpx.get(server.url + "/metrics").text
-        assert f'accepted_tokens_total{{engine="0",model_name="toy"}} {float(engine.accepted)}\n' in metrics
-        assert httpx.get(server.url + "/v1/models").json()["data"][0]["id"] == "toy"
-        assert httpx.get(server.url + "/version").json() == {"version": "0.33.0+fake"}
-        assert at_once(server, "/tokenize", prompt=" t5 t6").json()["tokens"] == [5, 6]
-        refused = at_once(server, "/v1/completions", **asked, prompt_logprobs=21)
-        assert refused.status_code == 400
-        assert "greater than max allowed: 20" in refused.json()["error"]["message"]
-        assert at_once(server, "/v1/completions", **asked | {"model": "other"}).status_code == 404
-
-
-def test_chat_server():
-    engine, _ = engines()
-    with FakeServer(engine, "chat") as server:
-        asked = {"model": "toy", "max_tokens": 4, "seed": 2, "logprobs": True, "top_logprobs": 3}
-        messages = [{"role": "user", "content": " t5 t6"}]
-        (choice,) = at_once(server, "/v1/chat/completions", **asked, messages=messages).json()["choices"]
-        texts = [entry["token"] for entry in choice["logprobs"]["content"]]
-        assert texts == [text_of(t) for t in engine.complete([2, 5, 6, 3], 4, 2).tokens]
-        assert choice["message"]["content"] == "".join(texts)
-        assert all(len(entry["top_logprobs"]) == 3 for entry in choice["logprobs"]["content"])
-        # A last message of the assistant is continued: the law after it is that of the prefix.
-        messages.append({"role": "assistant", "content": texts[0]})
-        (choice,) = at_once(server, "/v1/chat/completions", **asked, messages=messages).json()["choices"]
-        law = engine.target.law([2, 5, 6, 3, *ids_of(texts[0])])
-        assert choice["logprobs"]["content"][0]["top_logprobs"][0]["token"] == text_of(int(law.argmax()))
-
-
-def test_a_server_that_misbehaves():
-    _, reference = engines()
-    asked = {"prompt": PROMPT, "max_tokens": 1, "logprobs": 1, "prompt_logprobs": 1}
-    with FakeServer(reference, "vllm", no_logprobs=True, rate_limit=3, retry_after=1) as server:
-        answers = [at_once(server, "/v1/completions", **asked) for _ in range(4)]
-        assert [a.status_code for a in answers] == [200, 200, 429, 200]
-        assert answers[2].headers["Retry-After"] == "1"
-        choice = answers[0].json()["choices"][0]
-        assert choice["logprobs"] is None
-        assert choice["prompt_logprobs"] is None
-    with FakeServer(reference, "vllm", dies_after=2) as server, httpx.Client() as client:
-        for _ in range(2):
-            assert client.post(server.url + "/v1/completions", json=asked).status_code == 200
-        for _ in range(2):
-            with pytest.raises(httpx.RemoteProtocolError):
-                client.post(server.url + "/v1/completions", json=asked)
-            with pytest.raises(httpx.RemoteProtocolError):
-                client.get(server.url + "/version")
-    with (
-        FakeServer(reference, "vllm", slow=30.0) as server,
-        pytest.raises(httpx.ReadTimeout),
-        httpx.Client(timeout=0.1) as client,
-    ):
-        client.post(server.url + "/v1/completions", json=asked)
-
-
-def test_a_server_of_its_own_process(tmp_path):
-    program, port = Path(fake_engine.__file__).with_name("fake_server.py"), tmp_path / "port"
-    command = [sys.executable, program, "--schema", "llamacpp", "--fault", "too-cold", "--port-file", port]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            url = process.stdout.readline().strip()
-            assert url == f"http://127.0.0.1:{int(port.read_text())}"
-            assert httpx.get(url + "/health").status_code == 200
-        finally:
-            process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
