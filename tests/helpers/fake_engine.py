@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from fake_models import VOCAB, Sampling, ToyModel, draw, nucleus, pair, shaped, softmax
 
 NOISE_SD = 0.05
 TAIL_CUT = 0.95
+PLAIN = Sampling()
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Fault:
 
     what: str
     tv: float
-    sampling: Sampling = Sampling()
+    sampling: Sampling = PLAIN
 
 
 FAULTS = {
@@ -126,7 +127,7 @@ class Engine:
             return shaped(raw, sampling)
         if self.fault in ("temperature-ignored", "too-cold"):
             wrong = 1.0 if self.fault == "temperature-ignored" else 0.9 * sampling.temperature
-            sampling = Sampling(wrong, sampling.top_k, sampling.top_p, sampling.min_p)
+            sampling = replace(sampling, temperature=wrong)
         law = self.target.shaped(prefix, sampling)
         if self.fault == "tail-cut":
             law = nucleus(law, TAIL_CUT)
@@ -134,7 +135,7 @@ class Engine:
             law = nucleus(law, sampling.top_p)
         return law
 
-    def complete(self, prompt: Sequence[int], count: int, seed: int, sampling=Sampling()) -> Drawn:
+    def complete(self, prompt: Sequence[int], count: int, seed: int, sampling=PLAIN) -> Drawn:
         """``count`` tokens after ``prompt``: the same for the same request, but for noise."""
         rng = np.random.default_rng(0 if self.fault == "equal-seeds" else seed)
         prefix, out = list(prompt), Drawn()
@@ -162,7 +163,7 @@ class Engine:
         out.rejected.append(rejected)
 
     def row(self, prefix: list[int], place: int, rejected: int | None) -> list[int]:
-        """The context that the law at ``place`` of a round is computed after; ``rejected`` in the last round."""
+        """The context of the law at ``place`` of a round; ``rejected`` is of the round before."""
         if self.fault == "stale-cache" and place == 0 and rejected is not None:
             return [*prefix[:-1], rejected, prefix[-1]]
         return prefix
@@ -189,7 +190,7 @@ class Engine:
                 tokens.append(y)
                 continue
             rejected = y
-            tokens.append(draw(self._correction(p, q, context + [y], sampling), rng))
+            tokens.append(draw(self._correction(p, q, [*context, y], sampling), rng))
             break
         self._add(out, tokens, laws, rejected)
         return len(tokens) - 1
@@ -209,7 +210,7 @@ def engines(fault: str | None = None, k: int = 3, seed: int = 0) -> tuple[Engine
     return Engine(target, draft, k, fault), Engine(target, draft, 0, "noisy" if fault == "noisy" else None)
 
 
-def callables(fault: str | None = None, sampling=Sampling()):
+def callables(fault: str | None = None, sampling=PLAIN):
     """``generate`` and ``plain``: functions of prompt ids, count and seed that return token ids."""
     one, reference = engines(fault)
 

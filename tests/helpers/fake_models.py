@@ -52,7 +52,7 @@ def nucleus(law: np.ndarray, mass: float) -> np.ndarray:
 
 
 def shaped(law: np.ndarray, sampling) -> np.ndarray:
-    """``law`` (V,) at temperature 1 after temperature, top-k, top-p and min-p in the order of ``sampling``."""
+    """``law`` (V,) after temperature, top-k, top-p and min-p, in the order of ``sampling``."""
     for name in getattr(sampling, "order", ORDER):
         if name == "temperature" and sampling.temperature != 1.0:
             with np.errstate(divide="ignore"):

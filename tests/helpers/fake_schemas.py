@@ -77,11 +77,19 @@ def field(body: dict, name: str, default, kinds):
     return value
 
 
-def ranked(law: np.ndarray, top: int) -> list[tuple[int, float]]:
-    """The ``top`` most probable tokens with their log-probabilities in float32."""
+def logprob(law: np.ndarray | None, token: int) -> float:
+    """In float32, as engines have it; 0.0 where the engine reports no law."""
+    if law is None:
+        return 0.0
     with np.errstate(divide="ignore"):
-        logs = np.log(law.astype(np.float32))
-    return [(int(t), max(float(logs[t]), -9999.0)) for t in np.argsort(-law, kind="stable")[:top]]
+        return max(float(np.log(np.float32(law[token]))), -9999.0)
+
+
+def ranked(law: np.ndarray | None, top: int) -> list[tuple[int, float]]:
+    """The ``top`` most probable tokens with their log-probabilities; none where the engine reports no law."""
+    if law is None:
+        return []
+    return [(int(t), logprob(law, t)) for t in np.argsort(-law, kind="stable")[:top]]
 
 
 class Schema:
@@ -199,8 +207,8 @@ class LlamaCpp(Schema):
         }
         if top:
             answer["completion_probabilities"] = [
-                self._entry(t, float(np.log(law[t])) if law is not None else 0.0)
-                | {"top_logprobs": [self._entry(*e) for e in ranked(law, top)] if law is not None else []}
+                self._entry(t, logprob(law, t))
+                | {"top_logprobs": [self._entry(*e) for e in ranked(law, top)]}
                 for t, law in zip(out.tokens, out.laws, strict=True)
             ]
         return answer
@@ -275,12 +283,12 @@ class Vllm(Schema):
         if top is not None:
             laws = out.laws[part]
             # vLLM adds the token that came to the most probable ones.
-            own = [float(np.log(law[t])) if law is not None else 0.0 for t, law in zip(tokens, laws, strict=True)]
+            own = [logprob(law, t) for t, law in zip(tokens, laws, strict=True)]
             tops = [
-                {name(t): lp} | {name(e): v for e, v in ranked(law, top)} if law is not None else {}
+                {} if law is None else {name(t): lp} | {name(e): v for e, v in ranked(law, top)}
                 for t, lp, law in zip(tokens, own, laws, strict=True)
             ]
-            offsets = np.cumsum([0, *(len(name(t)) for t in tokens[:-1])]).tolist()
+            offsets = np.cumsum([0, *(len(name(t)) for t in out.tokens[:-1])])[part].tolist()
             logprobs = {"text_offset": offsets, "token_logprobs": own}
             logprobs |= {"tokens": [name(t) for t in tokens], "top_logprobs": tops}
         return {
@@ -298,7 +306,7 @@ class Vllm(Schema):
         for i in range(1, len(ids)):
             law = self.engine.raw(ids[:i])
             rank = int(np.count_nonzero(law > law[ids[i]])) + 1
-            entries = [(ids[i], max(float(np.log(law[ids[i]])), -9999.0), rank)]
+            entries = [(ids[i], logprob(law, ids[i]), rank)]
             entries += [(t, lp, r) for r, (t, lp) in enumerate(ranked(law, top), 1) if t != ids[i]]
             rows.append(
                 {str(t): {"logprob": lp, "rank": r, "decoded_token": text_of(t)} for t, lp, r in entries}
@@ -328,7 +336,10 @@ class Chat(Schema):
 
     def get(self, path: str):
         if path == "/v1/models":
-            return {"object": "list", "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": "me"}]}
+            return {
+                "object": "list",
+                "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": "me"}],
+            }
         raise Refusal(404, "Not Found")
 
     def post(self, path: str, body: dict):
@@ -350,8 +361,8 @@ class Chat(Schema):
         content = None
         if body.get("logprobs") and not self.no_logprobs:
             content = [
-                self._entry(t, float(np.log(law[t])) if law is not None else 0.0)
-                | {"top_logprobs": [self._entry(*e) for e in ranked(law, top or 0)] if law is not None else []}
+                self._entry(t, logprob(law, t))
+                | {"top_logprobs": [self._entry(*e) for e in ranked(law, top or 0)]}
                 for t, law in zip(out.tokens, out.laws, strict=True)
             ]
         message = {"role": "assistant", "content": "".join(map(text_of, out.tokens))}

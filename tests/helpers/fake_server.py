@@ -56,7 +56,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, port: int, schema: Schema, behaviour: Behaviour):
         self.schema, self.behaviour = schema, behaviour
-        self.requests, self.answered, self.dead = 0, 0, False
+        self.requests, self.answered = 0, 0
         self.lock, self.ending = threading.Lock(), threading.Event()
         self._open: set[socket.socket] = set()
         super().__init__(("127.0.0.1", port), _Handler)
@@ -87,12 +87,15 @@ class _Server(ThreadingHTTPServer):
                 continue  # its client closed it first
         self.server_close()
 
+    @property
+    def dead(self) -> bool:
+        return self.behaviour.dies_after is not None and self.answered >= self.behaviour.dies_after
+
     def admit(self) -> str:
         """What becomes of a request for tokens: "answer", "wait" or "die"."""
         with self.lock:
             b = self.behaviour
-            if b.dies_after is not None and self.answered >= b.dies_after:
-                self.dead = True
+            if self.dead:
                 return "die"
             self.requests += 1
             if b.rate_limit and self.requests % b.rate_limit == 0:
@@ -111,6 +114,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing on standard error."""
 
     def do_GET(self):
+        if self.server.dead:
+            self.close_connection = True
+            return
         self._answer(lambda: self.server.schema.get(self.path))
 
     def do_POST(self):
@@ -126,6 +132,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(429, self.server.schema.error(refusal), {"Retry-After": after})
                 return
             self.server.ending.wait(self.server.behaviour.slow)
+        elif self.server.dead:
+            self.close_connection = True
+            return
         self._answer(lambda: self.server.schema.post(self.path, self._json(raw)))
 
     @staticmethod
@@ -139,9 +148,6 @@ class _Handler(BaseHTTPRequestHandler):
         return body
 
     def _answer(self, make) -> None:
-        if self.server.dead:
-            self.close_connection = True
-            return
         try:
             answer = make()
         except Refusal as refusal:
@@ -158,7 +164,11 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             kind, data = "application/json", b"" if answer is None else json.dumps(answer).encode()
         self.send_response(status)
-        for name, value in {"Content-Type": kind, "Content-Length": str(len(data)), **(headers or {})}.items():
+        for name, value in {
+            "Content-Type": kind,
+            "Content-Length": str(len(data)),
+            **(headers or {}),
+        }.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)
