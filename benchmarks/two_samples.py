@@ -6,8 +6,7 @@ OFF draws from a law of the first two tokens; ON, with a probability w, draws th
 instead, with the w that makes the total variation between their joint laws what is said. The chi-square test
 has a fixed number of pairs, which has to be known in advance: the least of a grid with which at least half of
 the seeds are rejected, on one prompt. It may not be looked at earlier; the two-sample test may, after every
-pair. "Sure" is the number of pairs from which on the bound says that this total variation, between 4 cells
-or more, is found with power .5.
+pair.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def chi_square(on: np.ndarray, off: np.ndarray) -> float:
     rare = table.sum(axis=0) < 2 * LEAST_EXPECTED
     merged = np.concatenate([table[:, ~rare], table[:, rare].sum(axis=1, keepdims=True)], axis=1)
     merged = merged[:, merged.sum(axis=0) > 0]
-    return 1.0 if merged.shape[1] < 2 else float(chi2_contingency(merged).pvalue)
+    return 1.0 if merged.shape[1] < 2 else float(chi2_contingency(merged)[1])  # type: ignore[arg-type]
 
 
 def one_seed(tv: float, seed: int, grid: np.ndarray, chosen: argparse.Namespace) -> tuple[int, list[bool]]:

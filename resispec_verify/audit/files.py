@@ -211,6 +211,8 @@ def audit_files(
     control = _control(b, prompts, first)
     unlike = max(control.log_evidence, test.repeated["off"].log_evidence) >= -math.log(each)
     found, repeats = test.found_at(each), test.repeated["on"].found_at(each)
+    if control.pairs < needed:
+        notes.append(f"{b.path} has too few completions of a prompt to be held against itself")
     notes += _remarks(control.found_at(each), test.repeated["off"].found_at(each), repeats, b)
     verdict = "not-rejected" if found is None and repeats is None else "rejected"
     best = test.detectable(each, power)
@@ -275,8 +277,8 @@ def _comparable(a: Stream, b: Stream) -> list[str]:
         if both := seeds.keys() & b.seeds[prompt].keys():
             seed = min(both)
             raise InputError(
-                f"{a.path}:{seeds[seed]} and {b.path}:{b.seeds[prompt][seed]}: both have seed {seed}, so they "
-                "may not be independent; draw one of the files with other seeds"
+                f"{a.path}:{seeds[seed]} and {b.path}:{b.seeds[prompt][seed]}: both have seed {seed}, so "
+                "they may not be independent; draw one of the files with other seeds"
             )
     unused = sum(abs(len(rows) - len(b.completions[prompt])) for prompt, rows in a.completions.items())
     return [f"{unused} completions have no partner in the other file and are not used"] if unused else []
