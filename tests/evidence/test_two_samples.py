@@ -99,7 +99,7 @@ def test_clean_streams_are_rarely_rejected_though_looked_at_after_every_pair(pro
 
 
 def apart(tv: float, seed: int, vocab: int = 8) -> tuple[np.ndarray, np.ndarray]:
-    """Laws of ON and OFF: the first token is the same, the second comes from a draft with some probability."""
+    """Laws of ON and OFF: the first token is the same, the second is a draft's with some probability."""
     rng = np.random.default_rng(seed)
     off = joint(rng, vocab)
     draft = joint(rng, vocab)
@@ -109,7 +109,6 @@ def apart(tv: float, seed: int, vocab: int = 8) -> tuple[np.ndarray, np.ndarray]
     return off + tv / most * (wrong - off), off
 
 
-# The most pairs that any of the seeds takes, with some room.
 @pytest.mark.parametrize(("tv", "most"), [(0.5, 250), (0.2, 1200), (0.1, 5000)])
 def test_a_draft_in_the_place_of_the_target_is_found(tv, most):
     for seed in range(3):
@@ -231,6 +230,18 @@ def test_equal_seeds_in_a_batch_are_found_within_tens_of_completions(batch, shif
     found = test.found_at(ALPHA)
     assert found is not None
     assert found <= 100
+
+
+@pytest.mark.parametrize("batch", [4, 8, 16, 32])
+def test_batches_with_the_seeds_of_the_batch_before_are_found(batch):
+    test = RepeatTest()
+    once = draws(joint(np.random.default_rng(0), 30), batch, np.random.default_rng(1))
+    for one in once * (200 // batch):
+        test.update("prompt", one)
+    found = test.found_at(ALPHA)
+    assert found is not None
+    assert found <= 100
+    assert test.distinct == len(set(once))
 
 
 def test_draws_that_are_all_equal_are_no_evidence():
