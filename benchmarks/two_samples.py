@@ -6,8 +6,8 @@ OFF draws from a law of the first two tokens; ON, with a probability w, draws th
 instead, with the w that makes the total variation between their joint laws what is said. The chi-square test
 has a fixed number of pairs, which has to be known in advance: the least of a grid with which at least half of
 the seeds are rejected, on one prompt. It may not be looked at earlier; the two-sample test may, after every
-pair. "Sure" is the number of pairs from which on the bound says that this total variation, between 4 cells
-or more, is found with power .5.
+pair. With --first above 2 further tokens are drawn that are alike in both, which only the two-sample test
+looks at.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ def laws(tv: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return off + tv / most * (wrong - off), off
 
 
-def draws(law: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Completions, ``(count, 2)``."""
-    return np.stack(np.unravel_index(rng.choice(law.size, size=count, p=law.ravel()), law.shape), axis=-1)
+def draws(law: np.ndarray, count: int, first: int, rng: np.random.Generator) -> np.ndarray:
+    """Completions, ``(count, first)``."""
+    two = np.unravel_index(rng.choice(law.size, size=count, p=law.ravel()), law.shape)
+    return np.column_stack([*two, rng.integers(VOCAB, size=(count, first - 2))])
 
 
 def chi_square(on: np.ndarray, off: np.ndarray) -> float:
@@ -55,14 +56,14 @@ def chi_square(on: np.ndarray, off: np.ndarray) -> float:
     rare = table.sum(axis=0) < 2 * LEAST_EXPECTED
     merged = np.concatenate([table[:, ~rare], table[:, rare].sum(axis=1, keepdims=True)], axis=1)
     merged = merged[:, merged.sum(axis=0) > 0]
-    return 1.0 if merged.shape[1] < 2 else float(chi2_contingency(merged).pvalue)
+    return 1.0 if merged.shape[1] < 2 else float(chi2_contingency(merged)[1])  # type: ignore[arg-type]
 
 
 def one_seed(tv: float, seed: int, grid: np.ndarray, chosen: argparse.Namespace) -> tuple[int, list[bool]]:
     """Pairs until rejected, and whether the chi-square test rejects with each number of the grid."""
     rng = np.random.default_rng((seed, 1))
     sides = [
-        [draws(law, int(grid[-1]), rng) for law in laws(tv, seed * 1000 + prompt)]
+        [draws(law, int(grid[-1]), chosen.first, rng) for law in laws(tv, seed * 1000 + prompt)]
         for prompt in range(chosen.prompts)
     ]
     test = TwoSampleTest(chosen.first, chosen.prompts)
@@ -85,6 +86,8 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=2)
     parser.add_argument("--prompts", type=int, default=1)
     chosen = parser.parse_args()
+    if chosen.first < 2:
+        parser.error("--first must be at least 2: the fault is in the second token")
     print("TV    pairs to decision, median (worst)    chi-square, fixed pairs    ratio")
     for tv in TVS:
         grid = np.unique(np.round(2.0 ** np.arange(4, 6.5 - 2 * np.log2(tv), 0.25)).astype(int))
@@ -93,7 +96,8 @@ def main() -> None:
         share = np.mean([rejected for _, rejected in runs], axis=0)
         fixed = int(grid[np.argmax(share >= 0.5)]) if share.max() >= 0.5 else sys.maxsize
         median = statistics.median(pairs)
-        print(f"{tv:<5g} {median:>8.0f} ({max(pairs)}) {fixed:>30} {fixed / median:>22.2f}", flush=True)
+        worst = max(pairs) if max(pairs) < sys.maxsize else f"not within {grid[-1]}"
+        print(f"{tv:<5g} {median:>8.0f} ({worst}) {fixed:>30} {fixed / median:>22.2f}", flush=True)
 
 
 if __name__ == "__main__":

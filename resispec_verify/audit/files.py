@@ -211,6 +211,14 @@ def audit_files(
     control = _control(b, prompts, first)
     unlike = max(control.log_evidence, test.repeated["off"].log_evidence) >= -math.log(each)
     found, repeats = test.found_at(each), test.repeated["on"].found_at(each)
+    if control.pairs < needed:
+        notes.append(f"{b.path} has too few completions of a prompt to be held against itself")
+    for stream, repeated in ((a, test.repeated["on"]), (b, test.repeated["off"])):
+        if repeated.equal == repeated.neighbours > 0:
+            notes.append(
+                f"{stream.path}: all completions of a prompt are equal; unless the law has one token "
+                "only, as at temperature 0, they were drawn with one seed, and say nothing about it"
+            )
     notes += _remarks(control.found_at(each), test.repeated["off"].found_at(each), repeats, b)
     verdict = "not-rejected" if found is None and repeats is None else "rejected"
     best = test.detectable(each, power)
@@ -241,6 +249,7 @@ def audit_files(
         ],
         "repeated": {
             name: {
+                "distinct": one.distinct,
                 "equal_neighbours": one.equal,
                 "neighbours": one.neighbours,
                 "log_evidence": one.log_evidence,
@@ -275,8 +284,8 @@ def _comparable(a: Stream, b: Stream) -> list[str]:
         if both := seeds.keys() & b.seeds[prompt].keys():
             seed = min(both)
             raise InputError(
-                f"{a.path}:{seeds[seed]} and {b.path}:{b.seeds[prompt][seed]}: both have seed {seed}, so they "
-                "may not be independent; draw one of the files with other seeds"
+                f"{a.path}:{seeds[seed]} and {b.path}:{b.seeds[prompt][seed]}: both have seed {seed}, so "
+                "they may not be independent; draw one of the files with other seeds"
             )
     unused = sum(abs(len(rows) - len(b.completions[prompt])) for prompt, rows in a.completions.items())
     return [f"{unused} completions have no partner in the other file and are not used"] if unused else []
@@ -318,8 +327,8 @@ def _remarks(drift: int | None, off: int | None, on: int | None, b: Stream) -> l
     for name, repeated in (("off", off), ("on", on)):
         if repeated is not None:
             found.append(
-                f"consecutive completions of a prompt in {name} equal each other more often than independent "
-                "ones do: it looks like repeated seeds"
+                f"completions of a prompt in {name} equal the one before, or those of the batch before, more "
+                "often than independent ones do: it looks like repeated seeds"
             )
     if not found:
         found.append(

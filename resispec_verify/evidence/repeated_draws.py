@@ -1,6 +1,7 @@
-"""An anytime-valid test that draws are independent of the draws beside them: equal seeds give equal draws.
+"""An anytime-valid test that draws are independent of those shortly before: equal seeds give equal draws.
 
-Neighbours ``(z_1, z_2), (z_3, z_4), ...`` are pairs ``(x, y)``; n of them are a block. If the draws are
+Neighbours ``(z_1, z_2), (z_3, z_4), ...`` are pairs ``(x, y)``; n of them are a block. So are n draws and the
+n after them, where a batch has the seeds of the batch before. If the draws are
 i.i.d., from whatever law, all n! ways of giving the y to the x are equally likely. With M the number of pairs
 with ``x = y`` and a weight ``b > 1`` fixed before,
 
@@ -12,9 +13,8 @@ a_i of the x and c_i of the y have value i, rook numbers give the expectation ex
     ``E[b^M] = sum_k r_k (b - 1)^k (n - k)! / n!``,
     ``sum_k r_k z^k = prod_i sum_j C(a_i, j) C(c_i, j) j! z^j``.
 
-A draw that is equal to the one before in each pair gains nearly ``log n!`` a block. It is `SwapTest` of
-`eprocess` with n! arrangements in place of two. Draws that are all equal gain nothing: they may be from a
-law with one token.
+Where x and y are equal in each pair a block gains nearly ``log n!``. It is `SwapTest` of `eprocess` with n!
+arrangements in place of two. Draws that are all equal gain nothing: they may be from a law with one token.
 
 References
 ----------
@@ -34,8 +34,9 @@ __all__ = ["RepeatTest", "log_expected_matches"]
 # Pairs of a block: 12 draws of one source, and log 6! = 6.6 nats where each is drawn twice.
 PAIRS = 6
 WEIGHTS = (4.0, 64.0)
-# Pairs begin with the first draw, and with the second: a repetition lies within the pairs of one of the two.
-OFFSETS = (0, 1)
+# Draws left out at the start, and how far apart x and y are. Neighbours begin with the first draw, and with
+# the second: a repetition lies within the pairs of one of the two. The others: batches of 2, 4, ..., 32.
+LAGS = ((0, 1), (1, 1), (0, 8), (0, 32))
 
 
 class RepeatTest:
@@ -50,9 +51,10 @@ class RepeatTest:
 
     def __init__(self) -> None:
         self.draws = self.equal = self.neighbours = 0
-        self._waiting: dict[Hashable, dict[int, list[Hashable]]] = {}
+        self._seen: set[tuple[Hashable, Hashable]] = set()
+        self._waiting: dict[Hashable, list[list[Hashable]]] = {}
         self._last: dict[Hashable, Hashable] = {}
-        self._wealth = np.zeros((len(OFFSETS), len(WEIGHTS)))
+        self._wealth = np.zeros((len(LAGS), len(WEIGHTS)))
         self._path: list[float] = []
 
     def update(self, source: Hashable, draw: Hashable) -> None:
@@ -61,16 +63,25 @@ class RepeatTest:
         if source in self._last:
             self.neighbours += 1
             self.equal += self._last[source] == draw
-        waiting = self._waiting.setdefault(source, {offset: [] for offset in OFFSETS})
-        for i, offset in enumerate(OFFSETS):
-            if offset and source not in self._last:
-                continue  # its pairs begin with the second draw
-            waiting[offset].append(draw)
-            if len(waiting[offset]) == 2 * PAIRS:
-                self._wealth[i] += _evidence(waiting[offset][0::2], waiting[offset][1::2])
-                waiting[offset].clear()
+        for i, ((skipped, lag), waiting) in enumerate(
+            zip(LAGS, self._waiting.setdefault(source, [[] for _ in LAGS]), strict=True)
+        ):
+            if skipped and source not in self._last:
+                continue
+            waiting.append(draw)
+            n = PAIRS if lag == 1 else lag
+            if len(waiting) == 2 * n:
+                x, y = (waiting[0::2], waiting[1::2]) if lag == 1 else (waiting[:n], waiting[n:])
+                self._wealth[i] += _evidence(x, y)
+                waiting.clear()
         self._last[source] = draw
+        self._seen.add((source, draw))
         self._path.append(float(np.logaddexp.reduce(self._wealth.ravel())) - math.log(self._wealth.size))
+
+    @property
+    def distinct(self) -> int:
+        """Different draws of a source, summed over sources."""
+        return len(self._seen)
 
     @property
     def trajectory(self) -> np.ndarray:

@@ -4,8 +4,8 @@ Under the null, completions of one prompt are i.i.d. from one law in both stream
 law is. Two kinds of evidence, half of the weight each.
 
 *Universal inference.* Completions are put into K cells: the K - 1 prefixes of m tokens that were most
-frequent in a pilot of the same prompt, and all others. The pilot only fixes the cells; its completions are not
-counted. With mixtures Q of Dirichlet laws with parameter 1/2 over laws of the cells,
+frequent in a pilot of the same prompt, and all others. The pilot only fixes the cells; its completions are
+not counted. With mixtures Q of Dirichlet laws with parameter 1/2 over laws of the cells,
 
     ``Q(counts of ON) Q(counts of OFF) / sup_theta L(theta; counts of both)``
 
@@ -25,9 +25,9 @@ the mean of TV(F_i, G_i), by ``sqrt(log(1 / (1 - power)) / n)`` with probability
     ``TV(F, G) >= sqrt(T / n) + sqrt(log(1 / (1 - power)) / n)``.
 
 *Bets on pairs.* Given which two completions a pair has, which of them is ON's is a fair coin. With any score
-r that is fixed before the pair, ``2 r(x) / (r(x) + r(y))`` has expectation 1. Here r is learned: how often the
-prefix came so far in ON and in OFF, shrunk towards as often in both. This has no bound of its own, and needs
-far fewer pairs (``benchmarks/two_samples.py``).
+r that is fixed before the pair, ``2 r(x) / (r(x) + r(y))`` has expectation 1. Here r is learned: how often
+the prefix came so far in ON and in OFF, shrunk towards as often in both. This has no bound of its own, and
+needs far fewer pairs (``benchmarks/two_samples.py``).
 
 References
 ----------
@@ -61,7 +61,7 @@ Tokens = tuple[Hashable, ...]
 
 
 class Detectable(NamedTuple):
-    """A total variation ``tv`` between ``cells`` cells of the first ``length`` tokens that is sure to be found.
+    """A total variation ``tv`` between ``cells`` cells of the first ``length`` tokens that is sure to show.
 
     The mean over prompts, weighted by their pairs. 1 where nothing is sure to be found.
     """
@@ -173,8 +173,8 @@ class TwoSampleTest:
         """The prefixes on whose frequencies there is most evidence, of those that the pilots had.
 
         Each is tested alone, against all others, by universal inference; with N prefixes one is beyond noise
-        where its evidence reaches ``N / alpha``: under the null none is ever marked, with probability at least
-        ``1 - alpha``.
+        where its evidence reaches ``N / alpha``: under the null none is ever marked, with probability at
+        least ``1 - alpha``.
         """
         found = [
             (i, prefix, on, off, one.counted)
