@@ -1,12 +1,12 @@
 """OpenAI's ``/v1/chat/completions``: texts in, texts out.
 
-Read in vLLM 0.33.0 (``entrypoints/openai/chat_completion/``) and, for ``usage``, in OpenAI's published schema.
-A prompt is one message of the user; what a template makes of it is not seen. Tokens are the texts of
-``logprobs.content``, where the server gives them, and else the characters of the text: at most as many as tokens
-were asked for, so that they are always of the completion. There are no laws of given tokens.
+Read in vLLM 0.33.0 (``entrypoints/openai/chat_completion/``), and ``usage`` in OpenAI's published schema. A
+prompt is one message of the user; what a template makes of it is not seen. Tokens are the texts of
+``logprobs.content``, where the server gives them, and else the characters of the text: at most as many as
+tokens were asked for, so that they are always of the completion. There are no laws of given tokens.
 
-OpenAI's schema has no ``top_k``, ``min_p`` and ``ignore_eos``. ``usage.completion_tokens_details`` may say how many
-tokens of a prediction were accepted and rejected; both are 0 also where there was none, which says nothing.
+OpenAI's schema has no ``top_k``, ``min_p`` and ``ignore_eos``. ``usage.completion_tokens_details`` may say
+how many tokens of a prediction were accepted and rejected; where both are 0 there may have been none at all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from resispec_verify.audit.interface import Completion, Prompt, RawLaw, Sampling, Token
-from resispec_verify.audit.servers.completions import served_model
+from resispec_verify.audit.servers.completions import first_choice, served_model
 from resispec_verify.audit.servers.http import Client
 from resispec_verify.audit.servers.served import Served
 
@@ -35,8 +35,7 @@ class Chat(Served):
         super().__init__(client)
         self.model = served_model(client, model)
         answer = client.post(PATH, self._body("A", 1, 0, Sampling()) | {"logprobs": True}, optional=True)
-        choice = answer["choices"][0] if isinstance(answer, dict) and answer.get("choices") else {}
-        logprobs = choice.get("logprobs")
+        logprobs = first_choice(answer).get("logprobs")
         self._has_tokens = isinstance(logprobs, dict) and isinstance(logprobs.get("content"), list)
 
     def facts(self) -> dict[str, Any]:

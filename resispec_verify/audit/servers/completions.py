@@ -7,15 +7,15 @@ matters here:
 - ``return_token_ids`` puts ``token_ids`` and ``prompt_token_ids`` into each choice; of a stream, those of the
   piece.
 - ``prompt_logprobs`` has an entry for each token of the prompt, the first null: entry i is the law *before*
-  token i, an object from ids (as strings) to ``logprob``, ``rank`` and ``decoded_token``. The prompt's own token
-  comes first, also where it is not among the most probable. They are of raw logits, and are computed without
-  the cache of prefixes (``skip_reading_prefix_cache``): every such request is a fresh one.
+  token i, an object from ids (as strings) to ``logprob``, ``rank`` and ``decoded_token``. The prompt's own
+  token comes first, also where it is not among the most probable. They are of raw logits, and are computed
+  without the cache of prefixes (``skip_reading_prefix_cache``): every such request is a fresh one.
 - ``logprobs.top_logprobs`` of a completion is the same, from texts, or from ``token_id:N`` with
   ``return_tokens_as_token_ids``. Of raw logits too, unless the server runs with another ``--logprobs-mode``.
 - ``ignore_eos`` does not bar the tokens that end a text: they may be drawn, and the completion goes on.
 - At most ``--max-logprobs`` (20 unless it is set) tokens of a law can be asked for.
-- A stream's piece is what the engine made in one step: the tokens of one round, or of several where the server
-  was too busy to send them at once. The first token comes of the prompt alone.
+- A stream's piece is what the engine made in one step: the tokens of one round, or of several where the
+  server was too busy to send them at once. The first token comes of the prompt alone.
 
 A plain server gives no ids. Its tokens are the texts of ``logprobs.tokens``, or characters where it has none,
 and it gives no laws: a law after a text is one after *a* tokenisation of it, not necessarily that of the
@@ -32,7 +32,7 @@ from resispec_verify.audit.interface import Completion, Prompt, RawLaw, Sampling
 from resispec_verify.audit.servers.http import Client
 from resispec_verify.audit.servers.served import Served, rounds
 
-__all__ = ["Completions", "served_model"]
+__all__ = ["Completions", "first_choice", "served_model"]
 
 PATH = "/v1/completions"
 
@@ -48,6 +48,15 @@ def served_model(client: Client, model: str | None) -> str:
     return names[0]
 
 
+def first_choice(answer: Any) -> dict[str, Any]:
+    """The first of the choices of an answer to a probe; empty where there is none."""
+    try:
+        choice = answer["choices"][0]
+    except (KeyError, IndexError, TypeError):
+        return {}
+    return choice if isinstance(choice, dict) else {}
+
+
 class Completions(Served):
     """A server with ``/v1/completions``. What it can is found by one request at the beginning."""
 
@@ -59,7 +68,7 @@ class Completions(Served):
         answer = client.post(
             PATH, self._ids_body([1, 1], 1, 0, Sampling()) | {"prompt_logprobs": 1}, optional=True
         )
-        choice = answer["choices"][0] if isinstance(answer, dict) and answer.get("choices") else {}
+        choice = first_choice(answer)
         if isinstance(choice.get("token_ids"), list):
             laws = choice.get("prompt_logprobs")
             self.gives_laws = isinstance(laws, list) and len(laws) == 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 from resispec_verify.audit.interface import Engine
 from resispec_verify.audit.servers.chat import Chat
 from resispec_verify.audit.servers.completions import Completions
-from resispec_verify.audit.servers.completions import PATH as COMPLETIONS
 from resispec_verify.audit.servers.http import Client
 from resispec_verify.audit.servers.llamacpp import LlamaCpp
 from resispec_verify.audit.servers.sglang import SGLang, model_info
@@ -74,4 +73,4 @@ def _schema(client: Client) -> str:
     if not isinstance(models, dict) or not isinstance(models.get("data"), list):
         client.fail("answers, but as no schema known here; name one with --schema")
     # Nothing is asked of it: whether there is such a door at all.
-    return "completions" if client.has(COMPLETIONS) else "chat"
+    return "completions" if client.has("/v1/completions") else "chat"

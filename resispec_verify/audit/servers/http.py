@@ -125,10 +125,9 @@ class Client:
             It is not there or of another kind; the field is named.
         """
         for depth, key in enumerate(keys):
-            if isinstance(data, dict) and key in data:
-                data = data[key]
-            elif isinstance(data, list) and isinstance(key, int) and key < len(data):
-                data = data[key]
+            inside = isinstance(key, int) and key < len(data) if isinstance(data, list) else False
+            if inside or (isinstance(data, dict) and key in data):
+                data = data[key]  # type: ignore[index]
             else:
                 self.fail(f"its answer has no {_field(keys[: depth + 1])}")
         if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
@@ -239,10 +238,14 @@ def _address(url: str) -> tuple[str, tuple[str, str] | None]:
         host, port = parts.hostname, parts.port
     except ValueError:
         raise InputError("url: this is no address; give http://host:port") from None
-    if parts.scheme not in ("http", "https") or not host:
+    if parts.scheme not in ("http", "https") or not host or any(c.isspace() for c in url.strip()):
         raise InputError("url: an address is http://host:port or https://host:port")
     if parts.query or parts.fragment:
         raise InputError("url: an address has no '?' or '#'; a key is named with --key-env")
+    try:
+        httpx.URL(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}")
+    except httpx.InvalidURL:
+        raise InputError("url: this is no address; give http://host:port") from None
     host = f"[{host}]" if ":" in host else host
     path = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
     auth = (unquote(parts.username or ""), unquote(parts.password or "")) if "@" in parts.netloc else None

@@ -4,9 +4,9 @@ Read in SGLang 0.5.23: ``srt/managers/tokenizer_manager.py``, ``srt/managers/io_
 ``srt/managers/scheduler_components/logprob_result_processor.py``, ``srt/sampling/sampling_params.py``,
 ``srt/layers/sampler.py``, ``srt/entrypoints/http_server.py``. What matters here:
 
-- ``meta_info.input_top_logprobs`` has an entry for each token of the prompt from ``logprob_start_len`` on, each
-  the law *before* that token as a list of ``[logprob, id, text]``. The first entry is null, also where something
-  stands before it: laws from place P on are asked for with ``logprob_start_len`` P - 1.
+- ``meta_info.input_top_logprobs`` has an entry for each token of the prompt from ``logprob_start_len`` on,
+  each the law *before* that token as a list of ``[logprob, id, text]``. The first entry is null, also where
+  something stands before it: laws from place P on are asked for with ``logprob_start_len`` P - 1.
   ``meta_info.input_token_logprobs`` says which tokens they are of; an id that is the last of the vocabulary
   stands there as 0. Nothing from ``logprob_start_len`` on is read from the cache of prefixes.
 - ``meta_info.output_top_logprobs`` is of the law after the temperature, unless the server runs with
