@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from resispec_verify.audit.interface import Engine
 from resispec_verify.audit.servers.chat import Chat
-from resispec_verify.audit.servers.completions import Completions
+from resispec_verify.audit.servers.completions import Completions, served_model
 from resispec_verify.audit.servers.http import Client
 from resispec_verify.audit.servers.llamacpp import LlamaCpp
 from resispec_verify.audit.servers.sglang import SGLang, model_info
@@ -49,7 +49,7 @@ def connect(
         raise InputError(f"schema: there is no {schema!r}; choose one of {', '.join(SCHEMAS)}")
     client = Client(url, key_env=key_env, timeout=timeout)
     try:
-        return _engine(client, _schema(client) if schema == "auto" else schema, model)
+        return _engine(client, _schema(client, model) if schema == "auto" else schema, model)
     except BaseException:
         client.close()
         raise
@@ -63,7 +63,7 @@ def _engine(client: Client, schema: str, model: str | None) -> Engine:
     return Chat(client, model) if schema == "chat" else Completions(client, model)
 
 
-def _schema(client: Client) -> str:
+def _schema(client: Client, model: str | None) -> str:
     props = client.get("/props", optional=True)
     if isinstance(props, dict) and "default_generation_settings" in props:
         return "llamacpp"
@@ -72,5 +72,5 @@ def _schema(client: Client) -> str:
     models = client.get("/v1/models", optional=True)
     if not isinstance(models, dict) or not isinstance(models.get("data"), list):
         client.fail("answers, but as no schema known here; name one with --schema")
-    # Nothing is asked of it: whether there is such a door at all.
-    return "completions" if client.has("/v1/completions") else "chat"
+    body = {"model": served_model(client, model), "prompt": "A", "max_tokens": 1}
+    return "completions" if client.has("/v1/completions", body) else "chat"

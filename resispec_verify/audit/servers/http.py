@@ -90,9 +90,9 @@ class Client:
         answer = self._request("POST", path, body, ABSENT if optional else frozenset())
         return None if answer is None else self._json(path, answer)
 
-    def has(self, path: str) -> bool:
-        """Whether a server takes posts at a path: an empty one is refused there, and unknown elsewhere."""
-        status, _ = self._answered("POST", path, {})
+    def has(self, path: str, body: dict[str, Any]) -> bool:
+        """Whether a server takes posts at a path, whatever it says of this one."""
+        status, _ = self._answered("POST", path, body)
         if status in (401, 403):
             self._refused(path, status)
         return status not in (404, 405)

@@ -119,6 +119,7 @@ class LlamaCpp(Served):
     ) -> dict[str, Any]:
         if not 0 <= seed < SEEDS:
             self.client.fail(f"seed {seed} is not between 0 and 2**31 - 1, which llama.cpp takes")
+        asked = min(top + SPARE, self.vocab or top + SPARE) if top else 0
         return {
             "prompt": ids,
             "n_predict": count,
@@ -139,7 +140,7 @@ class LlamaCpp(Served):
             "dynatemp_range": 0.0,
             "mirostat": 0,
             "min_keep": 0,
-            "n_probs": top + SPARE if top else 0,
+            "n_probs": asked,
             "post_sampling_probs": False,
             "return_tokens": True,
             "cache_prompt": cache,
