@@ -35,6 +35,8 @@ class CannedServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # One write, at once: else every answer waits for an acknowledgement.
+            wbufsize, disable_nagle_algorithm = -1, True
 
             def answer(self):
                 length = int(self.headers.get("Content-Length") or 0)
