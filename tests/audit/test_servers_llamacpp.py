@@ -1,0 +1,247 @@
+"""llama.cpp's /completion, with answers written by hand as its server writes them."""
+
+import math
+
+import pytest
+from canned_server import VOCAB, CannedServer, Raw, toy_logprobs, toy_top
+
+from resispec_verify.audit.interface import EngineError, Sampling
+from resispec_verify.audit.servers import connect
+
+PROPS = {
+    "default_generation_settings": {"n_ctx": 512, "params": {"speculative.types": "draft-simple"}},
+    "total_slots": 2,
+    "model_path": "/models/m.gguf",
+    "build_info": "b10566-bb4caa75",
+}
+MODELS = {"object": "list", "data": [{"id": "m", "meta": {"n_vocab": VOCAB}}]}
+PROMPT = [3, 1, 4]
+TOKENS = [5, 9, 2, 6]
+
+
+def entry(prefix, token, k):
+    top = [{"id": i, "token": f"t{i}", "bytes": [], "logprob": y} for i, y in toy_top(prefix, k)]
+    return {
+        "id": token,
+        "token": f"t{token}",
+        "bytes": [],
+        "logprob": toy_logprobs(prefix)[token],
+        "top_logprobs": top,
+    }
+
+
+def completion(body, **changes):
+    tokens = TOKENS[: body["n_predict"]]
+    settings = {name: value for name, value in body.items() if name not in ("prompt", "return_tokens")}
+    answer = {
+        "content": "".join(f"t{x}" for x in tokens),
+        "tokens": tokens,
+        "stop": True,
+        "generation_settings": settings | {"logit_bias": []},
+        "truncated": False,
+        "stop_type": "limit",
+        "timings": {"predicted_n": len(tokens)},
+    }
+    if body["n_probs"]:
+        answer["completion_probabilities"] = [
+            entry(body["prompt"] + tokens[:i], token, body["n_probs"]) for i, token in enumerate(tokens)
+        ]
+    return answer | changes
+
+
+@pytest.fixture
+def server():
+    routes = {
+        "/props": PROPS,
+        "/v1/models": MODELS,
+        "/completion": completion,
+        "/tokenize": {"tokens": [1, 7, 8]},
+    }
+    with CannedServer(routes) as running:
+        yield running
+
+
+@pytest.fixture
+def engine(server):
+    found = connect(server.url)
+    yield found
+    found.close()
+
+
+def test_it_says_what_it_is(engine, server):
+    assert engine.facts() == {
+        "schema": "llamacpp",
+        "model": "/models/m.gguf",
+        "version": "b10566-bb4caa75",
+        "context": 512,
+        "slots": 2,
+        "speculation": "draft-simple",
+        "vocab": VOCAB,
+    }
+    assert (engine.name, engine.tokens_are, engine.gives_laws, engine.vocab) == (
+        server.url,
+        "ids",
+        True,
+        VOCAB,
+    )
+
+
+def test_a_text_becomes_ids(engine, server):
+    assert engine.encode("hello") == [1, 7, 8]
+    assert server.bodies("/tokenize")[0]["add_special"] is True
+    engine.complete("hello", 2, 0, Sampling())
+    assert server.bodies("/completion")[-1]["prompt"] == [1, 7, 8]
+
+
+def test_every_setting_is_stated(engine, server):
+    sampling = Sampling(temperature=0.7, top_k=20, top_p=0.9, min_p=0.05, ignore_eos=False)
+    assert engine.complete(PROMPT, 3, 11, sampling).tokens == TOKENS[:3]
+    assert server.bodies("/completion") == [
+        {
+            "prompt": PROMPT,
+            "n_predict": 3,
+            "seed": 11,
+            "temperature": 0.7,
+            "top_k": 20,
+            "top_p": 0.9,
+            "min_p": 0.05,
+            "ignore_eos": False,
+            "samplers": ["temperature", "top_k", "top_p", "min_p"],
+            "repeat_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "dry_multiplier": 0.0,
+            "xtc_probability": 0.0,
+            "typical_p": 1.0,
+            "top_n_sigma": -1.0,
+            "dynatemp_range": 0.0,
+            "mirostat": 0,
+            "min_keep": 0,
+            "n_probs": 0,
+            "post_sampling_probs": False,
+            "return_tokens": True,
+            "cache_prompt": True,
+            "stream": False,
+        }
+    ]
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_laws_are_those_of_their_prefixes(engine, server, fresh):
+    laws = engine.laws(PROMPT, TOKENS, 5, fresh=fresh)
+    for at, law in enumerate(laws):
+        expected = toy_top(PROMPT + TOKENS[:at], 5)
+        assert list(zip(law.tokens, law.logprobs, strict=True)) == expected
+        assert not law.complete
+    asked = server.bodies("/completion")
+    assert [body["prompt"] for body in asked] == [PROMPT + TOKENS[:i] for i in range(4)]
+    assert {body["cache_prompt"] for body in asked} == {not fresh}
+    assert {body["n_predict"] for body in asked} == {1}
+    assert engine.laws(PROMPT, [], 5) == []
+
+
+def test_a_law_of_the_whole_vocabulary_is_complete(engine):
+    (law,) = engine.laws(PROMPT, [0], VOCAB)
+    assert law.complete
+    assert math.fsum(map(math.exp, law.logprobs)) == pytest.approx(1.0)
+
+
+def test_tokens_that_end_a_text_are_no_part_of_a_law_that_goes_on(engine, server):
+    (barred, top), *_ = toy_top(PROMPT, 1)
+    bias = [{"token": barred, "bias": None}, {"token": 11, "bias": 0.0}]
+    server.routes["/completion"] = lambda body: completion(
+        body, generation_settings={"logit_bias": bias if body["ignore_eos"] else []}
+    )
+    (law,) = engine.laws(PROMPT, [0], 3)
+    others = toy_top(PROMPT, 4)[1:]
+    assert law.tokens == tuple(i for i, _ in others)
+    assert law.logprobs == pytest.approx([y - math.log1p(-math.exp(top)) for _, y in others])
+    engine.ignore_eos = False
+    assert engine.laws(PROMPT, [0], 3)[0].tokens[0] == barred
+
+
+def test_laws_of_its_own_tokens(engine):
+    found = engine.complete(PROMPT, 4, 0, Sampling(), own_laws=4)
+    assert [law.tokens for law in found.laws] == [
+        tuple(i for i, _ in toy_top(PROMPT + TOKENS[:at], 4)) for at in range(4)
+    ]
+    assert found.oddities == []
+
+
+def test_drafted_tokens_without_a_law_are_odd_and_give_none(engine, server):
+    def speculative(body):
+        answer = completion(body, timings={"draft_n": 5, "draft_n_accepted": 3})
+        for at in (1, 2, 3):
+            answer["completion_probabilities"][at].update(logprob=0.0, top_logprobs=[])
+        return answer
+
+    server.routes["/completion"] = speculative
+    found = engine.complete(PROMPT, 4, 0, Sampling(), own_laws=4)
+    assert found.laws is None
+    assert (found.drafted, found.accepted, found.starts) == (5, 3, None)
+    (oddity,) = found.oddities
+    assert "3 of 4 tokens came without a law" in oddity
+
+
+def test_a_law_that_is_empty_is_an_error(engine, server):
+    def empty(body):
+        answer = completion(body)
+        answer["completion_probabilities"][0].update(logprob=0.0, top_logprobs=[])
+        return answer
+
+    server.routes["/completion"] = empty
+    with pytest.raises(EngineError, match=r"completion_probabilities\.top_logprobs of its answer is empty"):
+        engine.laws(PROMPT, TOKENS, 3)
+
+
+def test_settings_that_were_not_used_are_odd(engine, server):
+    used = {"temperature": 0.800000011920929, "top_k": 40, "seed": 3, "top_p": 0.8999999761581421}
+    server.routes["/completion"] = lambda body: completion(body, generation_settings=used)
+    found = engine.complete(PROMPT, 2, 3, Sampling(temperature=1.0, top_p=0.9))
+    assert found.oddities == [
+        "says that it used temperature 0.800000011920929, where 1.0 was asked for",
+        "says that it used top_k 40, where 0 was asked for",
+    ]
+
+
+def test_more_tokens_than_asked_for_are_cut_and_said(engine, server):
+    server.routes["/completion"] = lambda body: completion(body | {"n_predict": 4}, generation_settings={})
+    found = engine.complete(PROMPT, 2, 0, Sampling())
+    assert found.tokens == TOKENS[:2]
+    assert found.oddities == ["gave 4 tokens where 2 were asked for"]
+
+
+def test_counters_of_all_its_requests(engine, server):
+    assert engine.counters() is None
+    server.routes["/metrics"] = Raw(
+        "# TYPE llamacpp:spec_decode_num_draft_tokens_total counter\n"
+        "llamacpp:spec_decode_num_draft_tokens_total 120\n"
+        "llamacpp:spec_decode_num_accepted_tokens_total 45\n"
+        'llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 30\n'
+    )
+    assert engine.counters() == (120, 45)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"tokens": ["a"]}, "field tokens of its answer is no list of token ids"),
+        ({"tokens": None}, "field tokens of its answer is null"),
+        ({"truncated": True}, "the context is full"),
+        ({"timings": {"draft_n": 3}}, r"its answer has no field timings\.draft_n_accepted"),
+    ],
+)
+def test_what_is_wrong_with_an_answer(engine, server, changes, text):
+    server.routes["/completion"] = lambda body: completion(body, **changes)
+    with pytest.raises(EngineError, match=text):
+        engine.complete(PROMPT, 2, 0, Sampling())
+
+
+def test_seeds_that_it_does_not_take(engine):
+    with pytest.raises(EngineError, match="seed 2147483648 is not between"):
+        engine.complete(PROMPT, 2, 1 << 31, Sampling())
+
+
+def test_a_prompt_of_nothing(engine):
+    with pytest.raises(EngineError, match="a prompt has at least one token"):
+        engine.complete([], 2, 0, Sampling())
