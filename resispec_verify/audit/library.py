@@ -62,8 +62,8 @@ class FunctionEngine:
         """Raises InputError where there is no function for it."""
         if self._encode is None:
             raise InputError(
-                f"{self.name}: prompts are texts, and it takes token ids: give --encode FILE.py:encode, or ids "
-                "in --prompts"
+                f"{self.name}: prompts are texts, and it takes token ids: give --encode FILE.py:encode, or "
+                "ids in --prompts"
             )
         return tuple(_ids(self._call(self._encode, text), self.name, "encode"))
 

@@ -150,8 +150,8 @@ _SENTENCES = {
     REPEATED: "repeated seeds: as if {part} of the tokens were those that came before after the same text, "
     "though every request has a seed of its own",
     SHARED: "shared randomness: as if {part} of the tokens used the random numbers of the request before",
-    BEFORE: "the row before: as if {part} of the tokens were drawn from the law of the token before",
-    DRAFTED: "the draft's law: as if {part} of the tokens were the draft's, accepted whatever the target says",
+    BEFORE: "the row before: as if {part} of the tokens came from the law of the token before",
+    DRAFTED: "the draft's law: as if {part} of the tokens were the draft's, accepted whatever p says",
     REDRAWN: "no residual: as if, in {part} of the draws, a token after a rejection came from the target's "
     "whole law",
     GREEDY_DRAFT: "a greedy draft: as if, in {part} of the draws, the draft's most probable token were "

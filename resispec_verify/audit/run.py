@@ -46,6 +46,8 @@ FOCUS = 3
 APART = 500_000
 # Tokens of a rejected engine that are looked at to say what they look like.
 EXPLAINED = 768
+# Tokens of one completion whose own log-probabilities are looked at.
+REPORTED = 24
 # Quantile of what bounds of laws leave open, up to which laws are cut.
 OPEN = 0.95
 
@@ -140,11 +142,25 @@ class _Run:
         found, before = self.found, self.engine.counters()
         self._counted = before
         found.facts = {"engine": self.engine.facts(), "reference": self.reference.facts()}
+        self.oddities.update(self._reports())
         if self.reference.tokens_are == self.engine.tokens_are == "ids":
             self.prompts = tuple(
                 self.reference.encode(prompt) if isinstance(prompt, str) else prompt
                 for prompt in self.settings.prompts
             )
+
+    def _reports(self) -> list[str]:
+        """What is odd of the log-probabilities that the engine reports: looked at once, and never used."""
+        prompt = self.settings.prompts[0]
+        if self.engine.tokens_are == "ids" and isinstance(prompt, str):
+            prompt = self.engine.encode(prompt)
+        try:
+            found = self.engine.complete(
+                prompt, REPORTED, self.settings.seed, self.settings.sampling, own_laws=1
+            )
+        except EngineError as error:
+            return [f"asked for log-probabilities, {error}"]
+        return [f"{self.engine.name}: {odd}" for odd in found.oddities]
 
     def _gatherer(self, who: str, engine: Engine, draft: Engine | None = None) -> Gatherer:
         gatherer = Gatherer(
@@ -320,7 +336,7 @@ class _Run:
         return stopped
 
     def _explain(self, stream: Stream) -> None:
-        """More tokens of a rejected engine, where it took few: they decide nothing, and say what it is like."""
+        """More tokens of an engine that few have rejected: they decide nothing, and say what it is like."""
         gatherer = self._gatherer("engine", self.engine, self.draft)
         gatherer.until = self.until + EXTRA * self.settings.seconds
         try:
@@ -397,15 +413,15 @@ class _Run:
             if min(accepted, rejected) >= least:
                 return None
             return (
-                f"{self.engine.name}: {accepted} draft tokens accepted and {rejected} rejected, where {least} "
-                "of each are wanted (--least-drafts): what happens to them was hardly tested"
+                f"{self.engine.name}: {accepted} draft tokens accepted and {rejected} rejected, where "
+                f"{least} of each are wanted (--least-drafts): what happens to them was hardly tested"
             )
         if self.rounds[0] and not self.rounds[1]:
-            return f"{self.engine.name}: every token came alone: no draft token was accepted that can be seen"
+            return f"{self.engine.name}: every token came alone: no accepted draft token can be seen"
         if not self.rounds[0]:
             self.found.notes.append(
-                f"{self.engine.name} does not report how many draft tokens were accepted and rejected: whether "
-                "speculation was on is not known"
+                f"{self.engine.name} does not report how many draft tokens were accepted and rejected: "
+                "whether speculation was on is not known"
             )
         return None
 

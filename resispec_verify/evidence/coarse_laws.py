@@ -6,9 +6,10 @@ else is computed at the time. So the law of a draw is any within total variation
 the bounds ``[low, high]`` of the cells, and the test errs with probability at most alpha under all of these.
 
 Bets
-    With a bet ``g = 1 + share d`` under such a law, ``E[d] <= sum max(d high, d low) + band (max d - min d)``.
-    The gain is divided by 1 plus that, and the product over the draws is a supermartingale; so is an
-    average of such products (Ville 1939). A bet is made where it gains if its own law is true.
+    With a bet ``g = 1 + share d`` under such a law,
+    ``E[d] <= sum max(d high, d low) + band (max d - min d)``. The gain is divided by 1 plus share times that,
+    and the product over the draws is a supermartingale; so is an average of such products (Ville 1939). A
+    bet is made where it gains if its own law is true.
 Cuts
     Tokens in order of probability are laid out on [0, 1], each as wide as it is probable. The share x of a
     drawn token that lies below c has expectation c, and at most ``b = c + band`` under the null. For every
@@ -221,9 +222,10 @@ class CoarseTest:
     def cuts(self, alpha: float, power: float) -> list[Cut]:
         """What was seen at each cut, and what would have been found there.
 
-        The evidence of a cut grows with what was seen below it, so that it reaches ``1 / alpha``, shared with
-        all other bets, at a frequency that bisection finds. Draws whose expectations average to more than
-        that by ``sqrt(log(1 / (1 - power)) / (2 n))`` have it with probability ``power`` (Hoeffding and Azuma).
+        The evidence of a cut grows with what was seen below it, so that it reaches ``1 / alpha``, shared
+        with all other bets, at a frequency that bisection finds. Draws whose expectations average to more
+        than that by ``sqrt(log(1 / (1 - power)) / (2 n))`` have it with probability ``power`` (Hoeffding,
+        Azuma).
         """
         n = self.cut_draws
         if not n:

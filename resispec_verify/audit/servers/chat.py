@@ -28,6 +28,8 @@ PATH = "/v1/chat/completions"
 class Chat(Served):
     """A server with ``/v1/chat/completions``. Whether it gives texts of tokens is found by one request."""
 
+    path = PATH
+
     tokens_are = "texts"
     gives_laws = False
 
@@ -83,6 +85,10 @@ class Chat(Served):
         EngineError
         """
         self.client.fail("gives no laws of given tokens: OpenAI's schema of a chat has none")
+
+    def body(self, prompt: Prompt, count: int, seed: int, sampling: Sampling) -> dict[str, Any]:
+        """Of a completion."""
+        return self._body(str(prompt), count, seed, sampling)
 
     def _body(self, prompt: str, count: int, seed: int, sampling: Sampling) -> dict[str, Any]:
         return {

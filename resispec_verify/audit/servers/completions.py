@@ -60,6 +60,8 @@ def first_choice(answer: Any) -> dict[str, Any]:
 class Completions(Served):
     """A server with ``/v1/completions``. What it can is found by one request at the beginning."""
 
+    path = PATH
+
     def __init__(self, client: Client, model: str | None = None) -> None:
         super().__init__(client)
         self.model = served_model(client, model)
@@ -221,6 +223,12 @@ class Completions(Served):
         else:
             tokens = list(self.client.need(choice, str, "text"))[:count]
         return self.finished(Completion(tokens, seconds=seconds), count)
+
+    def body(self, prompt: Prompt, count: int, seed: int, sampling: Sampling) -> dict[str, Any]:
+        """Of a completion without laws."""
+        if self.tokens_are == "texts":
+            return self._text_body(str(prompt), count, seed, sampling)
+        return self._ids_body(self.prompt_ids(prompt), count, seed, sampling)
 
     def _text_body(self, prompt: str, count: int, seed: int, sampling: Sampling) -> dict[str, Any]:
         return {

@@ -22,6 +22,7 @@ def connect(
     key_env: str | None = None,
     timeout: float = 60.0,
     model: str | None = None,
+    ignore_eos: bool = True,
 ) -> Engine:
     """The engine at an address.
 
@@ -37,6 +38,8 @@ def connect(
         Seconds for one request.
     model : str, optional
         Which model to ask for, where a server of OpenAI's schemas has several.
+    ignore_eos : bool
+        As in the `Sampling` that will be asked for: llama.cpp's laws are then without tokens that end a text.
 
     Raises
     ------
@@ -49,7 +52,10 @@ def connect(
         raise InputError(f"schema: there is no {schema!r}; choose one of {', '.join(SCHEMAS)}")
     client = Client(url, key_env=key_env, timeout=timeout)
     try:
-        return _engine(client, _schema(client, model) if schema == "auto" else schema, model)
+        engine = _engine(client, _schema(client, model) if schema == "auto" else schema, model)
+        if isinstance(engine, LlamaCpp):
+            engine.ignore_eos = ignore_eos
+        return engine
     except BaseException:
         client.close()
         raise

@@ -45,6 +45,8 @@ class LlamaCpp(Served):
         that end one. It has to be as in the `Sampling` of the completions.
     """
 
+    path = "/completion"
+
     ignore_eos = True
 
     def __init__(self, client: Client) -> None:
@@ -110,6 +112,10 @@ class LlamaCpp(Served):
             found.append(self._law(entry, top, self._barred(answer)))
         return found
 
+    def body(self, prompt: Prompt, count: int, seed: int, sampling: Sampling) -> dict[str, Any]:
+        """Of a completion without laws."""
+        return self._body(self.prompt_ids(prompt), count, seed, sampling, 0, cache=True)
+
     def counters(self) -> tuple[int, int] | None:
         """Of ``/metrics``, where the server was started with ``--metrics``."""
         return self.totals("llamacpp")
@@ -148,7 +154,7 @@ class LlamaCpp(Served):
         }
 
     def _answer(self, body: dict[str, Any]) -> dict[str, Any]:
-        answer = self.client.need(self.client.post("/completion", body), dict)
+        answer = self.client.need(self.client.post(self.path, body), dict)
         if answer.get("truncated") is True:
             self.client.fail(
                 "the context is full, and the server dropped tokens from its start; ask for fewer tokens"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from resispec_verify.audit.interface import Completion, Prompt, RawLaw, Token
+from resispec_verify.audit.interface import Completion, Prompt, RawLaw, Sampling, Token
 from resispec_verify.audit.servers.http import Client
 
 __all__ = ["Served"]
@@ -19,6 +19,8 @@ class Served:
     tokens_are = "ids"
     gives_laws = True
     vocab: int | None = None
+    #: Where `complete` asks.
+    path = ""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -31,6 +33,14 @@ class Served:
     def counters(self) -> tuple[int, int] | None:
         """None: the schema has no such counters."""
         return None
+
+    def request(self, prompt: Prompt, count: int, seed: int, sampling: Sampling) -> dict[str, Any] | None:
+        """The request of `complete`, to be shown."""
+        return {"url": self.name + self.path, "body": self.body(prompt, count, seed, sampling)}
+
+    def body(self, prompt: Prompt, count: int, seed: int, sampling: Sampling) -> dict[str, Any]:
+        """The body of that request."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Let go of connections. The engine itself goes on."""

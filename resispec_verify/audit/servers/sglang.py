@@ -50,6 +50,8 @@ def model_info(client: Client) -> dict[str, Any] | None:
 class SGLang(Served):
     """A server of SGLang."""
 
+    path = PATH
+
     def __init__(self, client: Client) -> None:
         super().__init__(client)
         self._model = model_info(client) or {}
@@ -166,6 +168,10 @@ class SGLang(Served):
         if not events:
             self.client.fail("streamed no field output_ids: not one token")
         return Completion(tokens, starts=rounds(pieces)), meta
+
+    def body(self, prompt: Prompt, count: int, seed: int, sampling: Sampling) -> dict[str, Any]:
+        """Of a completion without laws."""
+        return self._body(self.prompt_ids(prompt), count, seed, sampling)
 
     def _body(self, ids: list[int], count: int, seed: int, sampling: Sampling) -> dict[str, Any]:
         return {
