@@ -9,7 +9,7 @@ from resispec_verify.audit.interface import EngineError, Sampling
 from resispec_verify.audit.servers import connect
 
 PROPS = {
-    "default_generation_settings": {"n_ctx": 512, "params": {"speculative.types": "draft-simple"}},
+    "default_generation_settings": {"n_ctx": 512, "params": {"speculative.types": "none"}},
     "total_slots": 2,
     "model_path": "/models/m.gguf",
     "build_info": "b10566-bb4caa75",
@@ -84,7 +84,6 @@ def test_it_says_what_it_is(engine, server):
         "version": "b10566-bb4caa75",
         "context": 512,
         "slots": 2,
-        "speculation": "draft-simple",
         "vocab": VOCAB,
     }
     assert (engine.name, engine.tokens_are, engine.gives_laws, engine.vocab) == (

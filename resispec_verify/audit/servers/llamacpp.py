@@ -9,8 +9,8 @@ server-schema.cpp at 23b5dbd4. What matters here:
 - The raw ones are normalised by a sum in float32, one token after the other, which loses small terms: with a
   vocabulary of 49,152 tokens all probabilities came out 1.7e-4 to 2.6e-4 too large, in proportion. And they
   know nothing of ``ignore_eos``, which bars the tokens that end a text. So a law is asked for as what a token
-  is drawn from, at temperature 1 without filters. Only where a completion with other settings is to bring laws
-  are the raw ones taken, without those that ``generation_settings.logit_bias`` bars (``bias`` is null).
+  is drawn from, at temperature 1 without filters. Only where a completion with other settings is to bring
+  laws are the raw ones taken, without those that ``generation_settings.logit_bias`` bars (``bias`` is null).
 - Tokens of a verified draft come with ``logprob`` 0.0 and an empty ``top_logprobs`` (issue 27972): no law.
 - ``samplers`` is the order of the filters, and what is not in the list is not applied.
 - ``timings.draft_n`` and ``timings.draft_n_accepted`` are there where the request was speculative.
@@ -62,16 +62,17 @@ class LlamaCpp(Served):
         self.vocab = vocab if type(vocab) is int and vocab > 0 else None
 
     def facts(self) -> dict[str, Any]:
-        """The model, the build, the length of the context, and the settings that it has by default."""
+        """The model, the build and the length of the context.
+
+        Not whether it speculates: ``/props`` says ``speculative.types`` "none" also of a server that drafts.
+        """
         settings = self._props.get("default_generation_settings") or {}
-        params = settings.get("params") or {}
         return {
             "schema": "llamacpp",
             "model": self._props.get("model_path"),
             "version": self._props.get("build_info"),
             "context": settings.get("n_ctx"),
             "slots": self._props.get("total_slots"),
-            "speculation": params.get("speculative.types"),
             "vocab": self.vocab,
         }
 
