@@ -199,6 +199,14 @@ def test_a_server_without_prompt_logprobs_gives_no_laws(server):
     engine.close()
 
 
+def test_a_server_that_refuses_prompt_logprobs_still_gives_ids(server):
+    server.routes[PATH] = lambda body: Raw("not here", 400) if "prompt_logprobs" in body else vllm(body)
+    engine = connect(server.url)
+    assert (engine.tokens_are, engine.gives_laws) == ("ids", False)
+    assert engine.complete(PROMPT, 5, 0, Sampling()).tokens == TOKENS
+    engine.close()
+
+
 def test_a_plain_server_gives_texts_and_no_laws(openai, server):
     assert (openai.tokens_are, openai.gives_laws) == ("texts", False)
     assert openai.encode("hello") == "hello"

@@ -9,7 +9,7 @@ from resispec_verify.audit.interface import EngineError, Sampling
 from resispec_verify.audit.servers import connect
 
 PROPS = {
-    "default_generation_settings": {"n_ctx": 512, "params": {"speculative.types": "draft-simple"}},
+    "default_generation_settings": {"n_ctx": 512, "params": {"speculative.types": "none"}},
     "total_slots": 2,
     "model_path": "/models/m.gguf",
     "build_info": "b10566-bb4caa75",
@@ -19,15 +19,24 @@ PROMPT = [3, 1, 4]
 TOKENS = [5, 9, 2, 6]
 
 
-def entry(prefix, token, k):
-    top = [{"id": i, "token": f"t{i}", "bytes": [], "logprob": y} for i, y in toy_top(prefix, k)]
-    return {
-        "id": token,
-        "token": f"t{token}",
-        "bytes": [],
-        "logprob": toy_logprobs(prefix)[token],
-        "top_logprobs": top,
-    }
+def entry(prefix, token, body, barred=()):
+    """Raw log-probabilities, or, after sampling, probabilities without barred tokens."""
+    said = {"id": token, "token": f"t{token}", "bytes": []}
+    if not body["post_sampling_probs"]:
+        top = [{"id": i, "logprob": y} for i, y in toy_top(prefix, body["n_probs"])]
+        return said | {"logprob": toy_logprobs(prefix)[token], "top_logprobs": top}
+    law = {i: math.exp(y) * (i not in barred) for i, y in toy_top(prefix, VOCAB)}
+    law = {i: p / math.fsum(law.values()) for i, p in law.items()}
+    top = [{"id": i, "prob": p} for i, p in law.items()][: body["n_probs"]]
+    return said | {"prob": law[token], "top_probs": top}
+
+
+def pairs(law):
+    return [x for pair in zip(law.tokens, law.logprobs, strict=True) for x in pair]
+
+
+def expected(prefix, k):
+    return pytest.approx([x for pair in toy_top(prefix, k) for x in pair])
 
 
 def completion(body, **changes):
@@ -44,7 +53,7 @@ def completion(body, **changes):
     }
     if body["n_probs"]:
         answer["completion_probabilities"] = [
-            entry(body["prompt"] + tokens[:i], token, body["n_probs"]) for i, token in enumerate(tokens)
+            entry(body["prompt"] + tokens[:i], token, body) for i, token in enumerate(tokens)
         ]
     return answer | changes
 
@@ -75,7 +84,6 @@ def test_it_says_what_it_is(engine, server):
         "version": "b10566-bb4caa75",
         "context": 512,
         "slots": 2,
-        "speculation": "draft-simple",
         "vocab": VOCAB,
     }
     assert (engine.name, engine.tokens_are, engine.gives_laws, engine.vocab) == (
@@ -130,13 +138,14 @@ def test_every_setting_is_stated(engine, server):
 def test_laws_are_those_of_their_prefixes(engine, server, fresh):
     laws = engine.laws(PROMPT, TOKENS, 5, fresh=fresh)
     for at, law in enumerate(laws):
-        expected = toy_top(PROMPT + TOKENS[:at], 5)
-        assert list(zip(law.tokens, law.logprobs, strict=True)) == expected
+        assert pairs(law) == expected(PROMPT + TOKENS[:at], 5)
         assert not law.complete
     asked = server.bodies("/completion")
     assert [body["prompt"] for body in asked] == [PROMPT + TOKENS[:i] for i in range(4)]
     assert {body["cache_prompt"] for body in asked} == {not fresh}
-    assert {body["n_predict"] for body in asked} == {1}
+    assert {(body["n_predict"], body["temperature"], body["post_sampling_probs"]) for body in asked} == {
+        (1, 1.0, True)
+    }
     assert engine.laws(PROMPT, [], 5) == []
 
 
@@ -146,37 +155,62 @@ def test_a_law_of_the_whole_vocabulary_is_complete(engine):
     assert math.fsum(map(math.exp, law.logprobs)) == pytest.approx(1.0)
 
 
-def test_tokens_that_end_a_text_are_no_part_of_a_law_that_goes_on(engine, server):
-    (barred, top), *_ = toy_top(PROMPT, 1)
-    bias = [{"token": barred, "bias": None}, {"token": 11, "bias": 0.0}]
-    server.routes["/completion"] = lambda body: completion(
-        body, generation_settings={"logit_bias": bias if body["ignore_eos"] else []}
-    )
-    (law,) = engine.laws(PROMPT, [0], 3)
-    others = toy_top(PROMPT, 4)[1:]
-    assert law.tokens == tuple(i for i, _ in others)
-    assert law.logprobs == pytest.approx([y - math.log1p(-math.exp(top)) for _, y in others])
+def test_a_law_that_goes_on_has_no_tokens_that_end_a_text(engine, server):
+    ending = toy_top(PROMPT, 1)[0][0]
+
+    def answer(body):
+        barred = [ending] if body["ignore_eos"] else []
+        return completion(body, completion_probabilities=[entry(body["prompt"], TOKENS[0], body, barred)])
+
+    server.routes["/completion"] = answer
+    (law,) = engine.laws(PROMPT, [0], VOCAB)
+    assert law.tokens == tuple(i for i, _ in toy_top(PROMPT, VOCAB)[1:])
     engine.ignore_eos = False
-    assert engine.laws(PROMPT, [0], 3)[0].tokens[0] == barred
+    assert pairs(engine.laws(PROMPT, [0], 3)[0]) == expected(PROMPT, 3)
 
 
-def test_laws_of_its_own_tokens(engine):
-    found = engine.complete(PROMPT, 4, 0, Sampling(), own_laws=4)
-    assert [law.tokens for law in found.laws] == [
-        tuple(i for i, _ in toy_top(PROMPT + TOKENS[:at], 4)) for at in range(4)
-    ]
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_laws_of_its_own_tokens(engine, server, temperature):
+    found = engine.complete(PROMPT, 4, 0, Sampling(temperature), own_laws=4)
+    for at, law in enumerate(found.laws):
+        assert pairs(law) == expected(PROMPT + TOKENS[:at], 4)
+    assert server.bodies("/completion")[-1]["post_sampling_probs"] is (temperature == 1.0)
     assert found.oddities == []
 
 
-def test_drafted_tokens_without_a_law_are_odd_and_give_none(engine, server):
+def test_raw_laws_are_freed_of_tokens_that_end_a_text(engine, server):
+    (ending, top), *others = toy_top(PROMPT, 4)
+    bias = [{"token": ending, "bias": None}, {"token": 11, "bias": 0.0}]
+    server.routes["/completion"] = lambda body: completion(
+        body, generation_settings={"logit_bias": bias if body["ignore_eos"] else []}
+    )
+    law = engine.complete(PROMPT, 1, 0, Sampling(0.7), own_laws=3).laws[0]
+    assert law.tokens == tuple(i for i, _ in others)
+    assert law.logprobs == pytest.approx([y - math.log1p(-math.exp(top)) for _, y in others])
+    law = engine.complete(PROMPT, 1, 0, Sampling(0.7, ignore_eos=False), own_laws=3).laws[0]
+    assert law.tokens[0] == ending
+
+
+def test_a_probability_that_is_none(engine, server):
+    wrong = {"id": 5, "top_probs": [{"id": 1, "prob": 1.5}]}
+    server.routes["/completion"] = lambda body: completion(body, completion_probabilities=[wrong])
+    with pytest.raises(EngineError, match=r"completion_probabilities\.top_probs .* is no probability"):
+        engine.laws(PROMPT, [0], 3)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "empty"),
+    [(0.7, {"logprob": 0.0, "top_logprobs": []}), (1.0, {"prob": 1.0, "top_probs": []})],
+)
+def test_drafted_tokens_without_a_law_are_odd_and_give_none(engine, server, temperature, empty):
     def speculative(body):
         answer = completion(body, timings={"draft_n": 5, "draft_n_accepted": 3})
         for at in (1, 2, 3):
-            answer["completion_probabilities"][at].update(logprob=0.0, top_logprobs=[])
+            answer["completion_probabilities"][at].update(empty)
         return answer
 
     server.routes["/completion"] = speculative
-    found = engine.complete(PROMPT, 4, 0, Sampling(), own_laws=4)
+    found = engine.complete(PROMPT, 4, 0, Sampling(temperature), own_laws=4)
     assert found.laws is None
     assert (found.drafted, found.accepted, found.starts) == (5, 3, None)
     (oddity,) = found.oddities
@@ -186,11 +220,11 @@ def test_drafted_tokens_without_a_law_are_odd_and_give_none(engine, server):
 def test_a_law_that_is_empty_is_an_error(engine, server):
     def empty(body):
         answer = completion(body)
-        answer["completion_probabilities"][0].update(logprob=0.0, top_logprobs=[])
+        answer["completion_probabilities"][0].update(prob=1.0, top_probs=[])
         return answer
 
     server.routes["/completion"] = empty
-    with pytest.raises(EngineError, match=r"completion_probabilities\.top_logprobs of its answer is empty"):
+    with pytest.raises(EngineError, match=r"completion_probabilities\.top_probs of its answer is empty"):
         engine.laws(PROMPT, TOKENS, 3)
 
 

@@ -58,7 +58,7 @@ def first_choice(answer: Any) -> dict[str, Any]:
 
 
 class Completions(Served):
-    """A server with ``/v1/completions``. What it can is found by one request at the beginning."""
+    """A server with ``/v1/completions``. What it can is found by up to three requests at the beginning."""
 
     path = PATH
 
@@ -66,15 +66,14 @@ class Completions(Served):
         super().__init__(client)
         self.model = served_model(client, model)
         self.gives_laws = False
-        # Two tokens that every vocabulary has.
-        answer = client.post(
-            PATH, self._ids_body([1, 1], 1, 0, Sampling()) | {"prompt_logprobs": 1}, optional=True
-        )
-        choice = first_choice(answer)
-        if isinstance(choice.get("token_ids"), list):
-            laws = choice.get("prompt_logprobs")
-            self.gives_laws = isinstance(laws, list) and len(laws) == 2
-            return
+        for extra in ({"prompt_logprobs": 1}, {}):
+            # Two tokens that every vocabulary has.
+            body = self._ids_body([1, 1], 1, 0, Sampling()) | extra
+            choice = first_choice(client.post(PATH, body, optional=True))
+            if isinstance(choice.get("token_ids"), list):
+                laws = choice.get("prompt_logprobs")
+                self.gives_laws = isinstance(laws, list) and len(laws) == 2
+                return
         self.tokens_are = "texts"
         answer = client.need(client.post(PATH, self._text_body("A", 1, 0, Sampling())), dict)
         logprobs = client.need(answer, dict, "choices", 0).get("logprobs")

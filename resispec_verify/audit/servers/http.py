@@ -5,6 +5,7 @@ Neither a key nor a password is ever part of an error: both are taken out of wha
 
 from __future__ import annotations
 
+import base64
 import email.utils
 import json
 import os
@@ -56,6 +57,8 @@ class Client:
     def __init__(self, url: str, *, key_env: str | None = None, timeout: float = 60.0) -> None:
         self.name, auth = _address(url)
         self._secrets = [secret for secret in auth or () if secret]
+        if auth:
+            self._secrets.append(base64.b64encode(":".join(auth).encode()).decode())
         headers = {"Accept-Encoding": "identity"}
         if key_env is not None:
             key = _key(key_env)

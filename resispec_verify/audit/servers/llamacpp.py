@@ -4,11 +4,14 @@ Read in ``tools/server`` of ggml-org/llama.cpp: README.md at commit 00dc8057, se
 server-schema.cpp at 23b5dbd4. What matters here:
 
 - ``completion_probabilities`` has one entry a token, with ``id``, ``logprob`` and ``top_logprobs`` (entries
-  with ``id`` and ``logprob``). These are of the raw logits, at temperature 1 and before any filter, where
-  ``post_sampling_probs`` is false.
+  with ``id`` and ``logprob``), which are of the raw logits; or, with ``post_sampling_probs``, with ``prob``
+  and ``top_probs`` (entries with ``id`` and ``prob``), which are what the token was drawn from.
+- The raw ones are normalised by a sum in float32, one token after the other, which loses small terms: with a
+  vocabulary of 49,152 tokens all probabilities came out 1.7e-4 to 2.6e-4 too large, in proportion. And they
+  know nothing of ``ignore_eos``, which bars the tokens that end a text. So a law is asked for as what a token
+  is drawn from, at temperature 1 without filters. Only where a completion with other settings is to bring
+  laws are the raw ones taken, without those that ``generation_settings.logit_bias`` bars (``bias`` is null).
 - Tokens of a verified draft come with ``logprob`` 0.0 and an empty ``top_logprobs`` (issue 27972): no law.
-- ``ignore_eos`` bars the tokens that end a text: a bias of minus infinity, which raw logits do not have. The
-  answer's ``generation_settings.logit_bias`` names them (``bias`` is null), and they are taken out of a law.
 - ``samplers`` is the order of the filters, and what is not in the list is not applied.
 - ``timings.draft_n`` and ``timings.draft_n_accepted`` are there where the request was speculative.
 - Streams bring single tokens, also of verified drafts: they do not show where rounds begin.
@@ -33,6 +36,7 @@ FLOAT32 = 2.0**-20
 SEEDS = 1 << 31
 # Asked for beyond those that are wanted: some of the most probable tokens may be barred ones.
 SPARE = 8
+FIELD = "completion_probabilities."
 
 
 class LlamaCpp(Served):
@@ -60,16 +64,17 @@ class LlamaCpp(Served):
         self.vocab = vocab if type(vocab) is int and vocab > 0 else None
 
     def facts(self) -> dict[str, Any]:
-        """The model, the build, the length of the context, and the settings that it has by default."""
+        """The model, the build and the length of the context.
+
+        Not whether it speculates: ``/props`` says ``speculative.types`` "none" also of a server that drafts.
+        """
         settings = self._props.get("default_generation_settings") or {}
-        params = settings.get("params") or {}
         return {
             "schema": "llamacpp",
             "model": self._props.get("model_path"),
             "version": self._props.get("build_info"),
             "context": settings.get("n_ctx"),
             "slots": self._props.get("total_slots"),
-            "speculation": params.get("speculative.types"),
             "vocab": self.vocab,
         }
 
@@ -147,7 +152,7 @@ class LlamaCpp(Served):
             "mirostat": 0,
             "min_keep": 0,
             "n_probs": asked,
-            "post_sampling_probs": False,
+            "post_sampling_probs": sampling == Sampling(ignore_eos=sampling.ignore_eos),
             "return_tokens": True,
             "cache_prompt": cache,
             "stream": False,
@@ -169,26 +174,39 @@ class LlamaCpp(Served):
         }
 
     def _law(self, entry: dict[str, Any], top: int, barred: set[int]) -> RawLaw:
-        """The law of an entry without barred tokens, whose mass the others get in proportion."""
-        field = "completion_probabilities.top_logprobs"
-        reported = self.client.need(entry, list, "top_logprobs")
-        ids = self.ids([self.client.need(x, int, "id") for x in reported], field + ".id")
-        pairs = list(zip(ids, [x.get("logprob") for x in reported], strict=True))
-        law = self.law(pairs, len(pairs), field)
+        """The law of an entry: as it was drawn from, or raw and then without barred tokens."""
+        if "top_probs" in entry:
+            return self.law(self._pairs(entry, "top_probs", "prob"), top, FIELD + "top_probs")
+        pairs = self._pairs(entry, "top_logprobs", "logprob")
+        law = self.law(pairs, len(pairs), FIELD + "top_logprobs")
         lost = math.fsum(math.exp(y) for x, y in zip(law.tokens, law.logprobs, strict=True) if x in barred)
         kept = [(x, y) for x, y in zip(law.tokens, law.logprobs, strict=True) if x not in barred]
         if lost >= 1.0 or not kept:
             self.client.fail("reports only tokens that end a text, which ignore_eos bars; use another prompt")
+        # The mass of barred tokens is the others' in proportion.
         shift = math.log1p(-lost)
         logprobs = tuple(min(0.0, y - shift) if lost else y for _, y in kept[:top])
         return RawLaw(tuple(x for x, _ in kept[:top]), logprobs, law.complete and len(kept) <= top)
+
+    def _pairs(self, entry: dict[str, Any], name: str, value: str) -> list[tuple[int, Any]]:
+        """(id, log-probability) of an entry's list; tokens of probability 0 are left out."""
+        reported = self.client.need(entry, list, name)
+        ids = self.ids([self.client.need(x, int, "id") for x in reported], FIELD + name)
+        if value == "logprob":
+            return list(zip(ids, [x.get(value) for x in reported], strict=True))
+        probs = [self.client.need(x, (int, float), value) for x in reported]
+        if not all(0.0 <= p <= 1.0 + FLOAT32 for p in probs):
+            self.client.fail(f"field {FIELD}{name} of its answer has what is no probability")
+        return [(i, min(0.0, math.log(p))) for i, p in zip(ids, probs, strict=True) if p > 0.0]
 
     def _own_laws(self, answer: dict[str, Any], completion: Completion, top: int) -> None:
         """Laws that came with a completion, or what is odd of them (issue 27972)."""
         entries = answer.get("completion_probabilities")
         if not isinstance(entries, list) or len(entries) != len(completion.tokens):
             return
-        empty = sum(not (isinstance(x, dict) and x.get("top_logprobs")) for x in entries)
+        empty = sum(
+            not (self.client.need(x, dict).get("top_probs") or x.get("top_logprobs")) for x in entries
+        )
         if empty:
             completion.oddities.append(
                 f"{empty} of {len(entries)} tokens came without a law, as drafted ones do in llama.cpp "
