@@ -46,11 +46,22 @@ class Client:
         )
 
     def law(self, prefix: Sequence[int], **more: Any) -> dict[int, float]:
-        """Probabilities of the most probable next tokens."""
-        answer = self.complete(prefix, 1, 1, n_probs=TOP, **more)
-        return {
-            row["id"]: np.exp(row["logprob"]) for row in answer["completion_probabilities"][0]["top_logprobs"]
-        }
+        """Probabilities of the most probable next tokens.
+
+        Where the token drawn ends inside a character its law is left out: the best one is asked for, and
+        another where that is such a token; a ban does not change what is reported.
+        """
+        banned: list[int] = []
+        for _ in range(8):
+            ban = [[token, False] for token in banned]
+            answer = self.complete(
+                prefix, 1, 1, n_probs=TOP, **{"temperature": 0.0, "logit_bias": ban, **more}
+            )
+            if "completion_probabilities" in answer:
+                rows = answer["completion_probabilities"][0]["top_logprobs"]
+                return {row["id"]: float(np.exp(row["logprob"])) for row in rows}
+            banned.append(answer["tokens"][0])
+        raise RuntimeError(f"no law after {list(prefix)}")
 
 
 def distance(one: dict[int, float], other: dict[int, float]) -> float:
@@ -122,6 +133,32 @@ def reported_law(off: Client, prefix: Sequence[int]) -> None:
         print(f"off: T = 2, top-k 4, min-p .2 in order {order}: {drawn_from}")
 
 
+def characters(off: Client, prefix: Sequence[int]) -> None:
+    """What is left out where a token ends inside a character: at temperature 3 such tokens are common."""
+    tokens = rows = streamed = 0
+    for seed in range(8):
+        asked = {"temperature": 3.0, "n_probs": 1}
+        answer = off.complete(prefix, 16, seed, **asked)
+        tokens += len(answer["tokens"])
+        rows += len(answer["completion_probabilities"])
+        body = {**DRAW, **asked, "prompt": prefix, "n_predict": 16, "seed": seed, "stream": True}
+        with off.http.stream("POST", "/completion", json=body) as stream:
+            pieces = [json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: ")]
+        streamed += sum(len(piece["tokens"]) for piece in pieces)
+    print(f"off, T = 3: {tokens} tokens, {rows} with a law, {streamed} in a stream of the same seeds")
+
+
+def ends(off: Client) -> None:
+    """Whether the reported law leaves out what `ignore_eos` forbids."""
+    text = "<|im_start|>user\nSay yes.<|im_end|>\n<|im_start|>assistant\nYes."
+    prompt = off.post("/tokenize", content=text, parse_special=True)["tokens"]
+    answer = off.complete(prompt, 1, 1)
+    law = off.law(prompt)
+    banned = {entry["token"] for entry in answer["generation_settings"]["logit_bias"]}
+    print(f"off: ignore_eos bans {sorted(banned)}; mass that is reported for them at the end of a text: "
+        f"{sum(law.get(token, 0.0) for token in banned):.3f}")  # fmt: skip
+
+
 def seeds(name: str, client: Client, prompt: Sequence[int]) -> None:
     """Whether equal seeds give equal tokens, one after another and at once, and others others."""
     alone = client.complete(prompt, 12, 11)["tokens"]
@@ -164,6 +201,8 @@ def on_and_off(on: Client, off: Client, prefixes: Sequence[Sequence[int]]) -> No
     apart = []
     for prefix in prefixes[:2]:
         answer = off.complete(prefix, 32, 5, n_probs=TOP)
+        if len(answer["completion_probabilities"]) != len(answer["tokens"]):
+            continue  # a token that ends inside a character has no row, and the others would not fit
         for i, row in enumerate(answer["completion_probabilities"]):
             while_drawn = {r["id"]: np.exp(r["logprob"]) for r in row["top_logprobs"]}
             asked = off.law(list(prefix) + answer["tokens"][:i], cache_prompt=False)
@@ -211,6 +250,8 @@ def main(on_address: str, off_address: str) -> None:
         seeds(name, client, prompts[0])
     rounds(on, prompts[0])
     reported_law(off, prefixes[0])
+    characters(off, prefixes[0])
+    ends(off)
     noise(off, prefixes)
     on_and_off(on, off, prefixes)
     for name, client in (("on", on), ("off", off)):

@@ -1,9 +1,9 @@
 """Two llama.cpp HTTP servers on 127.0.0.1 with the same target: OFF, and ON with a draft model.
 
-``python experiments/engines/live/llamacpp_servers.py --verification plain -- COMMAND {on} {off}`` runs a command
-with their addresses filled in and passes its exit status; without a command the servers run until Ctrl-C. Each
-is llama.cpp's own server, built into the package xllamacpp, in a process of its own that ends when this one
-does, however that ends.
+``python experiments/engines/live/llamacpp_servers.py --verification plain -- COMMAND {on} {off}`` runs a
+command with their addresses filled in and passes its exit status; without one the servers run until Ctrl-C.
+Each is llama.cpp's own server, built into the package xllamacpp, in a process of its own that ends when this
+one does, however that ends.
 """
 
 from __future__ import annotations
