@@ -163,8 +163,8 @@ def print_files(found: Mapping[str, Any], console: Any) -> None:
         lines.insert(
             0,
             "Too few pairs to be sure of finding anything." if tv >= 1 else
-            f"That is no proof: a total variation of {tv:.3f} or more between {of['cells']} cells of the first "
-            f"{of['first_tokens']} tokens would have been found with probability {found['power']:g}.",
+            f"That is no proof: a total variation of {tv:.3f} or more between {of['cells']} cells of the "
+            f"first {of['first_tokens']} tokens would have been found with probability {found['power']:g}.",
         )  # fmt: skip
     print_lines(console, [printable(line, None) for line in lines])
     if found["witness"] and found["verdict"] == "rejected":
