@@ -89,9 +89,12 @@ class LlamaCpp(Served):
         """At most ``count`` tokens after ``prompt``; `Engine.complete`."""
         body = self._body(self.prompt_ids(prompt), count, seed, sampling, own_laws, cache=True)
         began = time.monotonic()
-        answer = self._answer(body)
-        seconds = time.monotonic() - began
-        completion = Completion(self.ids(self.client.need(answer, list, "tokens"), "tokens"), seconds=seconds)
+        if own_laws:
+            answer = self._answer(body)
+            completion = Completion(self.ids(self.client.need(answer, list, "tokens"), "tokens"))
+        else:
+            completion, answer = self._streamed(body)
+        completion.seconds = time.monotonic() - began
         timings = answer.get("timings") or {}
         if timings.get("draft_n") is not None:
             completion.drafted = self.client.need(answer, int, "timings", "draft_n")
@@ -100,6 +103,21 @@ class LlamaCpp(Served):
         if own_laws:
             self._own_laws(answer, completion, own_laws)
         return self.finished(completion, count)
+
+    def _streamed(self, body: dict[str, Any]) -> tuple[Completion, dict[str, Any]]:
+        """Tokens, with their rounds: those of one round carry the time at which it ended."""
+        body = body | {"stream": True, "timings_per_token": True}
+        events = self.client.events(self.path, body, last="stop")
+        tokens, starts, before = [], [], None
+        for event in events:
+            now = (event.get("timings") or {}).get("predicted_ms")
+            new = self.ids(self.client.need(event, list, "tokens"), "tokens")
+            if new and (now is None or now != before):
+                starts.append(len(tokens))
+            tokens += new
+            before = now
+        speculates = (events[-1].get("timings") or {}).get("draft_n") is not None
+        return Completion(tokens, starts if speculates else None), self._whole(events[-1])
 
     def laws(self, prompt: Prompt, tokens: Sequence[Token], top: int, *, fresh: bool = False) -> list[RawLaw]:
         """The law before each of ``tokens``: one request for one token each; `Engine.laws`.
@@ -159,7 +177,15 @@ class LlamaCpp(Served):
         }
 
     def _answer(self, body: dict[str, Any]) -> dict[str, Any]:
-        answer = self.client.need(self.client.post(self.path, body), dict)
+        return self._whole(self.client.need(self.client.post(self.path, body), dict))
+
+    def _whole(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """An answer to a request that fitted into the context.
+
+        Raises
+        ------
+        EngineError
+        """
         if answer.get("truncated") is True:
             self.client.fail(
                 "the context is full, and the server dropped tokens from its start; ask for fewer tokens"
