@@ -147,6 +147,9 @@ def laws(prompt_ids: Sequence[int], tokens: Sequence[int]) -> np.ndarray:
     return rows - np.log(np.exp(rows).sum(axis=1, keepdims=True))
 
 
+laws.many = True  # takes the prompt and the tokens, not one prefix
+
+
 def law(prefix_ids: Sequence[int]) -> np.ndarray:
     """Log-probabilities of the next token after a prefix, ``(V,)``."""
     # What stands there does not matter: the pass ends before it.
