@@ -139,6 +139,12 @@ class Engine(Protocol):
         """
         ...
 
+    def request(self, prompt: Prompt, count: int, seed: int, sampling: Sampling) -> dict[str, Any] | None:
+        """The request that `complete` sends, to be shown: ``url`` without credentials, and ``body``; None
+        where it sends none.
+        """
+        ...
+
     def laws(self, prompt: Prompt, tokens: Sequence[Token], top: int, *, fresh: bool = False) -> list[RawLaw]:
         """The law before each of ``tokens`` after ``prompt``: entry i is after ``prompt + tokens[:i]``.
 

@@ -32,10 +32,27 @@ def load_sampler(name: str, settings: CheckSettings) -> Callable[..., Any]:
     """
     if name.startswith("cmd:"):
         return _command(name.removeprefix("cmd:"), settings)
+    return load_callable(name, " or cmd:PROGRAM")
+
+
+def load_callable(name: str, more: str = "") -> Callable[..., Any]:
+    """What ``module:callable`` or ``path/to/file.py:callable`` names; its file or module is executed.
+
+    Parameters
+    ----------
+    name : str
+    more : str
+        What else such a name may be, for the message.
+
+    Raises
+    ------
+    InputError
+        As `load_sampler`.
+    """
     where, colon, attribute = name.rpartition(":")
     if not colon or not where or not attribute:
         raise InputError(
-            f"{name}: say which callable, as in module:callable, path/to/file.py:callable or cmd:PROGRAM"
+            f"{name}: say which callable, as in module:callable or path/to/file.py:callable{more}"
         )
     is_file = where.endswith(".py") or os.sep in where
     if is_file:

@@ -1,1 +1,5 @@
 """Servers, one schema a module."""
+
+from resispec_verify.audit.servers.connect import SCHEMAS, connect
+
+__all__ = ["SCHEMAS", "connect"]

@@ -1,0 +1,94 @@
+"""How far the reference's law of the same text is from itself: alone, in a crowd, cached, computed anew.
+
+An engine's arithmetic depends on what else is in the batch, on what was cached, and on how many tokens were
+evaluated together. A sampler that draws from the law of its own batch is lossless; the test must not reject
+for that. What counts is the *average* over the draws: where the product of gains was divided for a band above
+the average of what the laws really moved, it is no larger than that divided for each by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from resispec_verify.audit.gather import Piece
+from resispec_verify.audit.interface import Engine, Prompt, RawLaw
+from resispec_verify.audit.laws import BeyondReported, coarse_law, distance
+from resispec_verify.audit.settings import AuditSettings
+
+__all__ = ["PROBED", "measure_band"]
+
+#: Completions of the control whose laws are asked again.
+PROBED = 2
+# Standard errors above the mean of what was measured.
+ERRORS = 3.0
+
+
+def measure_band(
+    reference: Engine, pieces: Sequence[Piece], settings: AuditSettings, prompts: Sequence[Prompt]
+) -> dict[str, Any]:
+    """The band: the largest, over the ways to ask again, of a mean distance and three standard errors of it.
+
+    Parameters
+    ----------
+    pieces : sequence of Piece
+        Of the control, with the laws that were asked while other requests ran.
+
+    Returns
+    -------
+    dict
+        ``tv``, ``measured`` (``how``, ``laws``, ``mean``, ``largest`` each) and ``given``.
+
+    Raises
+    ------
+    EngineError
+    """
+    found: dict[str, list[float]] = {
+        "as it drew its own tokens": [],
+        "asked again alone": [],
+        "computed anew": [],
+    }
+    for piece in pieces:
+        assert piece.laws is not None
+        if piece.own is not None:
+            found["as it drew its own tokens"] += _distances(piece.own, piece.laws, reference, settings)
+    for piece in pieces[:PROBED]:
+        prompt = prompts[piece.prompt]
+        for how, fresh in (("asked again alone", False), ("computed anew", True)):
+            again = reference.laws(prompt, piece.tokens, settings.top, fresh=fresh)
+            found[how] += _distances(again, piece.laws or [], reference, settings)
+    measured = [_measured(how, np.array(widths)) for how, widths in found.items() if widths]
+    widest = max((one["bound"] for one in measured), default=0.0)
+    given = settings.band
+    return {
+        "tv": min(widest, 0.999) if given is None else given,
+        "measured": measured,
+        "given": given is not None,
+    }
+
+
+def _distances(
+    one: Sequence[RawLaw], other: Sequence[RawLaw], reference: Engine, settings: AuditSettings
+) -> list[float]:
+    sampling, vocab = settings.sampling, reference.vocab
+    found = []
+    for a, b in zip(one, other, strict=False):
+        with suppress(BeyondReported):
+            found.append(distance(coarse_law(a, sampling, vocab), coarse_law(b, sampling, vocab)))
+    return found
+
+
+def _measured(how: str, widths: np.ndarray) -> dict[str, Any]:
+    mean = float(widths.mean())
+    error = float(widths.std()) / math.sqrt(len(widths))
+    return {
+        "how": how,
+        "laws": len(widths),
+        "mean": mean,
+        "largest": float(widths.max()),
+        "bound": mean + ERRORS * error,
+    }

@@ -1,0 +1,440 @@
+"""An audit: the reference through the test first, then the engine, then what a rejection looks like.
+
+The engine's tokens are tested against the law that the reference says it has after the same text, and so are
+the reference's own: what is misread (a filter in another order, probabilities of another temperature) rejects
+both, and the verdict is ``reference-mismatch``. Each of the two errs with probability at most alpha / 2.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from resispec_verify.audit.focus import focus_of
+from resispec_verify.audit.gather import Gatherer, OutOfTime, Piece
+from resispec_verify.audit.interface import Engine, EngineError, Prompt
+from resispec_verify.audit.laws import BeyondReported, CoarseLaw, coarse_law
+from resispec_verify.audit.looks import looks_like
+from resispec_verify.audit.noise import measure_band
+from resispec_verify.audit.samples import SampleAudit
+from resispec_verify.audit.settings import AuditResult, AuditSettings
+from resispec_verify.audit.shrink import smallest_request
+from resispec_verify.audit.stream import Stream
+from resispec_verify.errors import InputError
+from resispec_verify.runs.journal import Journal
+
+__all__ = ["Progress", "audit"]
+
+#: Called with what is done (``"control"``, ``"engine"``, ...), tokens and log10 of the evidence.
+Progress = Callable[[str, int, float], None]
+# Of the engine's tokens, what the reference is tested on first; on more where the engine is rejected.
+CONTROL = 1 / 4
+# Where the engine is rejected after n tokens, the reference must pass on so many times n.
+AGAIN = 2
+# Of the run's time, what the control and the explanation of a rejection may take beyond its end.
+EXTRA = 0.5
+# Of the engine's tokens, those of short completions of one text; their length, and where their seeds begin.
+FOCUSED = 0.3
+FOCUS = 3
+APART = 500_000
+# Tokens of a rejected engine that are looked at to say what they look like.
+EXPLAINED = 768
+# Tokens of one completion whose own log-probabilities are looked at.
+REPORTED = 24
+# Quantile of what bounds of laws leave open, up to which laws are cut.
+OPEN = 0.95
+
+
+def audit(
+    engine: Engine,
+    reference: Engine,
+    settings: AuditSettings | None = None,
+    *,
+    draft: Engine | None = None,
+    journal: Journal | None = None,
+    progress: Progress = lambda what, tokens, evidence: None,
+) -> AuditResult:
+    """Does an engine with speculation emit what it emits without?
+
+    Parameters
+    ----------
+    engine, reference : Engine
+        The same engine with speculation, and without.
+    draft : Engine, optional
+        The draft model as an engine: it says more of a rejection.
+    journal : Journal, optional
+        What was gathered before is used, and what is gathered is kept.
+    progress : callable
+
+    Raises
+    ------
+    InputError
+        Settings that do not fit the engines. What the engines do wrong is in the result.
+    """
+    return _Run(engine, reference, settings or AuditSettings(), draft, journal, progress).result()
+
+
+class _Run:
+    """One audit."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        reference: Engine,
+        settings: AuditSettings,
+        draft: Engine | None,
+        journal: Journal | None,
+        progress: Progress,
+    ) -> None:
+        self.engine, self.reference, self.settings, self.draft = engine, reference, settings, draft
+        self.journal, self.progress = journal, progress
+        self.started = time.monotonic()
+        self.mode = self._mode()
+        self.alpha = settings.alpha / 2
+        self.found = AuditResult(
+            "error", engine.name, reference.name, self.mode, settings.alpha, self.alpha, settings.power,
+            settings.seed, sampling=settings.facts()["sampling"],
+        )  # fmt: skip
+        self.oddities: Counter[str] = Counter()
+        self.drafts = [0, 0, 0]  # verified, accepted, completions that reported them
+        self.rounds = [0, 0]  # completions whose rounds were seen, rounds of more than one token
+        self.prompts: tuple[Prompt, ...] = settings.prompts
+        self.band, self.slack = 0.0, 1e-3
+        self.focus: Prompt | None = None
+
+    def _mode(self) -> str:
+        mode, ids = self.settings.mode, self.engine.tokens_are == self.reference.tokens_are
+        possible = self.reference.gives_laws and ids
+        if mode == "laws" and not possible:
+            raise InputError(
+                f"{self.reference.name}: gives no laws of what {self.engine.name} emits; use --mode samples"
+            )
+        return ("laws" if possible else "samples") if mode == "auto" else mode
+
+    @property
+    def until(self) -> float:
+        """When the run ends."""
+        return self.started + self.settings.seconds
+
+    def result(self) -> AuditResult:
+        """Do it all."""
+        found = self.found
+        try:
+            self._prepare()
+            found.stopped = self._samples() if self.mode == "samples" else self._laws()
+        except EngineError as error:
+            found.stopped = "error"
+            found.reasons.append(f"{error}")
+            if found.verdict == "error" and found.requests:
+                found.notes.append("what was gathered before is in the evidence above; a journal keeps it")
+        found.notes += [f"{text} ({times} times)" for text, times in self.oddities.items()]
+        found.seconds = time.monotonic() - self.started
+        return found
+
+    def _prepare(self) -> None:
+        found, before = self.found, self.engine.counters()
+        self._counted = before
+        found.facts = {"engine": self.engine.facts(), "reference": self.reference.facts()}
+        self.oddities.update(self._reports())
+        if self.reference.tokens_are == self.engine.tokens_are == "ids":
+            self.prompts = tuple(
+                self.reference.encode(prompt) if isinstance(prompt, str) else prompt
+                for prompt in self.settings.prompts
+            )
+
+    def _reports(self) -> list[str]:
+        """What is odd of the log-probabilities that the engine reports: looked at once, and never used."""
+        prompt = self.settings.prompts[0]
+        if self.engine.tokens_are == "ids" and isinstance(prompt, str):
+            prompt = self.engine.encode(prompt)
+        try:
+            found = self.engine.complete(
+                prompt, REPORTED, self.settings.seed, self.settings.sampling, own_laws=1
+            )
+        except EngineError as error:
+            return [f"asked for log-probabilities, {error}"]
+        return [f"{self.engine.name}: {odd}" for odd in found.oddities]
+
+    def _gatherer(self, who: str, engine: Engine, draft: Engine | None = None) -> Gatherer:
+        gatherer = Gatherer(
+            who, engine, self.reference, self.settings, self.prompts, draft=draft, journal=self.journal
+        )
+        gatherer.until = self.until
+        return gatherer
+
+    # Mode "laws".
+
+    def _laws(self) -> str:
+        chosen = self.settings
+        control = self._gatherer("reference", self.reference)
+        pieces: list[Piece] = []
+        stopped = "tokens"
+        try:
+            for piece in self._some(control, max(chosen.tokens * CONTROL, 4 * chosen.length)):
+                pieces.append(piece)
+                self.progress("control", sum(len(one.tokens) for one in pieces), 0.0)
+        except OutOfTime:
+            stopped = "time"
+        if not pieces:
+            raise EngineError(f"{self.reference.name}: gave nothing in {chosen.seconds:g} s")
+        self._measure(pieces)
+        plain = self._stream(pieces)
+        if self._control(plain):
+            return "control"
+        stream = Stream(self.band, self.slack, drafts=self.draft is not None)
+        if stopped != "time":
+            stopped = self._engine(stream)
+        return self._judge(stream, plain, control, len(pieces), stopped)
+
+    def _some(self, gatherer: Gatherer, tokens: float, first: int = 0) -> Iterator[Piece]:
+        """Completions until they have so many tokens."""
+        if tokens <= 0:
+            return
+        with closing(gatherer.pieces(gatherer.settings.length, first)) as pieces:
+            for piece in pieces:
+                self.oddities.update(piece.oddities)
+                yield piece
+                tokens -= len(piece.tokens)
+                if tokens <= 0:
+                    return
+
+    def _measure(self, pieces: Sequence[Piece]) -> None:
+        self.found.band = measure_band(self.reference, pieces, self.settings, self.prompts)
+        self.band = self.found.band["tv"]
+        laws = [law for piece in pieces for law in self._coarse(piece.laws or []) if law is not None]
+        if not laws:
+            raise EngineError(next(reversed(self.oddities)))
+        left = np.array([0.5 * float((law.high - law.low).sum()) for law in laws])
+        self.slack = float(np.clip(np.quantile(left, OPEN), 1e-4, 0.05))
+        others = float(np.mean([law.law[-1] for law in laws]))
+        self.found.band |= {"open": self.slack, "others": others}
+        self.focus = focus_of(pieces, self.prompts, self._coarse)
+
+    def _coarse(self, laws: Sequence[Any]) -> list[CoarseLaw | None]:
+        """The laws; None where a filter reaches beyond what was reported."""
+        found: list[CoarseLaw | None] = []
+        try:
+            for raw in laws:
+                try:
+                    found.append(coarse_law(raw, self.settings.sampling, self.reference.vocab))
+                except BeyondReported as error:
+                    found.append(None)
+                    self.oddities[f"{self.reference.name}: {error}"] += 1
+        except EngineError as error:
+            raise EngineError(f"{self.reference.name}: {error}") from None
+        return found
+
+    def _stream(self, pieces: Sequence[Piece]) -> Stream:
+        stream = Stream(self.band, self.slack)
+        for piece in pieces:
+            self._add(stream, piece)
+        return stream
+
+    def _add(self, stream: Stream, piece: Piece) -> None:
+        draft = None if piece.draft is None else self._coarse(piece.draft)
+        stream.add(
+            piece.request, piece.prompt, piece.tokens, self._coarse(piece.laws or []), piece.starts, draft
+        )
+
+    def _control(self, plain: Stream) -> bool:
+        """Whether the reference itself is rejected; says so."""
+        found = self.found
+        found.control = {
+            "tokens": plain.test.draws,
+            "log10_evidence": _log10(plain.strongest),
+            "detectable_tv": plain.detectable(self.alpha, self.settings.power),
+        }
+        found.path["reference"] = _path(plain.path)
+        if plain.found_at(self.alpha) is None:
+            return False
+        found.verdict = "reference-mismatch"
+        look = looks_like(plain, self.reference, self.prompts, self.settings.sampling)
+        found.reasons.append(
+            f"{self.reference.name}: its own tokens are not from the laws that it reports, after "
+            f"{plain.found_at(self.alpha)} tokens: {look}; nothing can be said about {self.engine.name}"
+        )
+        found.looks_like, found.tokens_off = look, plain.tokens_off()
+        return True
+
+    def _engine(self, stream: Stream) -> str:
+        """Test the engine's tokens; why it ended."""
+        found = self.found
+        threshold = -math.log(self.alpha)
+        try:
+            for piece in self._phases():
+                self._add(stream, piece)
+                self._count(piece)
+                found.tokens, found.requests = stream.test.draws, found.requests + 1
+                found.log10_evidence = _log10(stream.strongest)
+                self.progress("engine", found.tokens, stream.log_evidence / math.log(10))
+                if stream.strongest >= threshold:
+                    return "rejected"
+        except OutOfTime:
+            return "time"
+        except EngineError as error:
+            found.reasons.append(str(error))
+            return "error"
+        return "tokens"
+
+    def _phases(self) -> Iterator[Piece]:
+        """Completions of all prompts; then many short ones of one text, where any fault adds up."""
+        chosen = self.settings
+        yield from self._some(
+            self._gatherer("engine", self.engine, self.draft), chosen.tokens * (1 - FOCUSED)
+        )
+        if self.focus is None or chosen.length < FOCUS:
+            return
+        apart = replace(chosen, length=FOCUS, seed=min(chosen.seed + APART, 2**31 - 1 - chosen.tokens))
+        gatherer = Gatherer(
+            "engine, one text", self.engine, self.reference, apart, [self.focus], draft=self.draft,
+            journal=self.journal,
+        )  # fmt: skip
+        gatherer.until = self.until
+        which = len(self.prompts)
+        self.prompts = (*self.prompts, self.focus)
+        for piece in self._some(gatherer, chosen.tokens * FOCUSED):
+            yield replace(piece, request=piece.request + APART, prompt=which)
+
+    def _count(self, piece: Piece) -> None:
+        if piece.drafted is not None:
+            self.drafts[0] += piece.drafted
+            self.drafts[1] += piece.accepted or 0
+            self.drafts[2] += 1
+        if piece.starts is not None:
+            ends = [*piece.starts[1:], len(piece.tokens)]
+            self.rounds[0] += 1
+            self.rounds[1] += sum(end - start > 1 for start, end in zip(piece.starts, ends, strict=True))
+
+    def _judge(self, stream: Stream, plain: Stream, control: Gatherer, pieces: int, stopped: str) -> str:
+        found, chosen = self.found, self.settings
+        found.places = stream.places()
+        found.path["engine"] = _path(stream.path)
+        found.cuts = [cut._asdict() for cut in stream.test.cuts(0.5 * self.alpha, chosen.power)]
+        found.drafts = self._drafts()
+        at = stream.found_at(self.alpha)
+        if at is not None:
+            self._explain(stream)
+            if self._control_again(plain, control, pieces, AGAIN * at):
+                return "control"
+            self._rejected(stream, at)
+            return "rejected"
+        found.detectable_tv = stream.detectable(self.alpha, chosen.power) if stream.test.draws else None
+        if stopped == "error":
+            return stopped
+        if not stream.test.draws:
+            raise EngineError(f"{self.engine.name}: gave nothing in {chosen.seconds:g} s; give more seconds")
+        reason = self._not_exercised()
+        found.verdict = "not-exercised" if reason else "not-rejected"
+        found.reasons += [reason] if reason else []
+        return stopped
+
+    def _explain(self, stream: Stream) -> None:
+        """More tokens of an engine that few have rejected: they decide nothing, and say what it is like."""
+        gatherer = self._gatherer("engine", self.engine, self.draft)
+        gatherer.until = self.until + EXTRA * self.settings.seconds
+        try:
+            for piece in self._some(gatherer, EXPLAINED - stream.test.draws, self.found.requests):
+                self._add(stream, piece)
+        except (OutOfTime, EngineError):
+            return
+
+    def _control_again(self, plain: Stream, control: Gatherer, pieces: int, tokens: int) -> bool:
+        """The reference on more tokens than rejected the engine; whether it is rejected as well."""
+        control.until = self.until + EXTRA * self.settings.seconds
+        try:
+            if plain.test.draws < tokens:
+                for piece in self._some(control, tokens - plain.test.draws, pieces):
+                    self._add(plain, piece)
+                    self.progress("control again", plain.test.draws, plain.log_evidence / math.log(10))
+        except (OutOfTime, EngineError) as error:
+            self.found.notes.append(
+                f"the control has only {plain.test.draws} tokens, where {tokens} were wanted: "
+                f"{str(error) or 'out of time'}"
+            )
+        return self._control(plain)
+
+    def _rejected(self, stream: Stream, at: int) -> None:
+        found, chosen = self.found, self.settings
+        found.verdict, found.found_after = "rejected", at
+        found.tokens_off = stream.tokens_off()
+        found.looks_like = looks_like(stream, self.reference, self.prompts, chosen.sampling)
+        found.reasons.append(
+            f"{self.engine.name}: its tokens are not from the law of {self.reference.name}, after {at} "
+            f"tokens: {found.looks_like}"
+        )
+        try:
+            found.smallest = smallest_request(
+                stream, self.engine, self.reference, self.prompts, chosen, self.until + EXTRA * chosen.seconds
+            )  # fmt: skip
+        except EngineError as error:
+            found.notes.append(f"no smallest request was found: {error}")
+
+    # Mode "samples".
+
+    def _samples(self) -> str:
+        """First tokens of both against each other, and of the reference against itself."""
+        sample = SampleAudit(
+            self.engine, self.reference, self.settings, self.prompts, journal=self.journal, until=self.until
+        )
+        try:
+            stopped = sample.run(self._count, self.progress)
+        finally:
+            sample.into(self.found)
+        self.found.drafts = self._drafts()
+        if self.found.verdict == "not-rejected" and (reason := self._not_exercised()):
+            self.found.verdict = "not-exercised"
+            self.found.reasons.append(reason)
+        return stopped
+
+    # Drafts.
+
+    def _drafts(self) -> dict[str, Any]:
+        """How many were verified and accepted, and who says so."""
+        if self.drafts[2]:
+            return {"drafted": self.drafts[0], "accepted": self.drafts[1], "source": "its completions"}
+        after = self.engine.counters()
+        if self._counted is not None and after is not None:
+            drafted, accepted = (now - was for now, was in zip(after, self._counted, strict=True))
+            return {"drafted": drafted, "accepted": accepted, "source": "its counters, over the whole run"}
+        return {"drafted": None, "accepted": None, "source": None}
+
+    def _not_exercised(self) -> str | None:
+        """Why speculation was not tested, or None; says so where that is not known."""
+        drafts, least = self.found.drafts, self.settings.least_drafts
+        if drafts["drafted"] is not None:
+            accepted, rejected = drafts["accepted"], drafts["drafted"] - drafts["accepted"]
+            if min(accepted, rejected) >= least:
+                return None
+            return (
+                f"{self.engine.name}: {accepted} draft tokens accepted and {rejected} rejected, where "
+                f"{least} of each are wanted (--least-drafts): what happens to them was hardly tested"
+            )
+        if self.rounds[0] and not self.rounds[1]:
+            return f"{self.engine.name}: every token came alone: no accepted draft token can be seen"
+        if not self.rounds[0]:
+            self.found.notes.append(
+                f"{self.engine.name} does not report how many draft tokens were accepted and rejected: "
+                "whether speculation was on is not known"
+            )
+        return None
+
+
+def _log10(value: float) -> float | str:
+    return value / math.log(10) if math.isfinite(value) else "inf"
+
+
+def _path(logs: Sequence[float], most: int = 400) -> list[list[float]]:
+    """``[tokens, log10 of the evidence]``, thinned for a picture."""
+    step = max(1, -(-len(logs) // most))
+    return [
+        [i, min(logs[i - 1] / math.log(10), 1e3)]
+        for i in range(1, len(logs) + 1)
+        if i % step == 0 or i == len(logs)
+    ]

@@ -1,0 +1,181 @@
+"""What `audit` prints."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from resispec_verify.audit.settings import AuditResult
+from resispec_verify.report.table import print_lines, print_records, printable
+
+__all__ = ["print_audit", "print_files", "sentences"]
+
+COLOURS = {
+    "rejected": "bold red", "error": "bold red", "reference-mismatch": "bold red",
+    "not-exercised": "yellow", "not-rejected": "yellow",
+}  # fmt: skip
+# Standard deviations from which a token is worth a line.
+FAR = 4.0
+# Of a request that is shown: longer ones are in the JSON.
+LONGEST = 1200
+
+
+def print_audit(result: AuditResult, console: Any) -> None:
+    """The verdict, why, and how sure one may be."""
+    _first(result.engine, result.verdict, console)
+    console.print(
+        f" ({result.tokens} tokens, {result.seconds:.1f} s, stopped: {result.stopped})", markup=False
+    )
+    print_lines(console, [printable(line, None) for line in sentences(result)])
+    if result.verdict == "rejected" and result.cuts:
+        print_lines(console, [_moved(result)])
+    far = [one for one in result.tokens_off if abs(one["z"]) >= FAR]
+    if far and result.verdict in ("rejected", "reference-mismatch"):
+        print_records(
+            console,
+            "tokens that came far more or less often than they should (z in standard deviations)",
+            [
+                {"token": repr(one["token"]), "came": str(one["seen"]), "due": f"{one['due']:.1f}",
+                 "z": f"{one['z']:+.1f}"}
+                for one in far
+            ],
+            left=(),
+        )  # fmt: skip
+    if result.prefixes_off:
+        print_records(
+            console,
+            "first tokens whose frequencies differ most",
+            [
+                {"tokens": json.dumps(one["tokens"]), "engine": f"{one['seen']:.3f}",
+                 "reference": f"{one['due']:.3f}", "beyond noise": "yes" if one["beyond_noise"] else "no"}
+                for one in result.prefixes_off
+            ],
+            left=("tokens",),
+        )  # fmt: skip
+    if result.smallest is not None:
+        print_lines(console, [printable(line, None) for line in _smallest(result.smallest, result.engine)])
+
+
+def _moved(result: AuditResult) -> str:
+    """Where the draws lie in the laws."""
+    shown = ", ".join(
+        f"{one['seen']:.3f} of the most probable {one['at']:g}"
+        for one in result.cuts
+        if one["at"] in (0.25, 0.5, 0.75, 0.9375)
+    )
+    return f"Of the mass of the laws, most probable tokens first, the draws had {shown}."
+
+
+def _first(name: str, verdict: str, console: Any) -> None:
+    console.print(f"{printable(name)}: ", end="", markup=False)
+    console.print(verdict.replace("-", " "), style=COLOURS[verdict], end="")
+
+
+def sentences(result: AuditResult) -> list[str]:
+    """Reasons, how sure one may be, what it was tested against, and what is odd."""
+    found = [f"{reason}." for reason in result.reasons]
+    if result.detectable_tv is not None:
+        found.append(_detectable(result))
+    found += [_drafts(result.drafts)] if result.drafts else []
+    found += _control(result)
+    if result.verdict in ("rejected", "not-rejected"):
+        found.append(
+            f"A lossless engine is rejected with probability at most {result.alpha:g} a run, reference too."
+        )
+    return found + [f"Note: {note}." for note in result.notes]
+
+
+def _detectable(result: AuditResult) -> str:
+    tv = result.detectable_tv
+    assert tv is not None
+    if tv >= 1:
+        return "Too few tokens to exclude anything."
+    what = (
+        "shift of the mass across a cut of the laws, most probable tokens first, as a fault that goes the "
+        "same way everywhere makes it"
+        if result.mode == "laws"
+        else "total variation of the first tokens"
+    )
+    return (
+        f"That is no proof: a {what}, of {tv:.3f} or more would have been found with probability "
+        f"{result.power:g}; a smaller one may be there."
+    )
+
+
+def _drafts(drafts: Mapping[str, Any]) -> str:
+    if drafts["drafted"] is None:
+        return "Draft tokens: not reported."
+    return (
+        f"Draft tokens: {drafts['drafted']} verified, {drafts['accepted']} accepted, by {drafts['source']}."
+    )
+
+
+def _control(result: AuditResult) -> list[str]:
+    control, band = result.control, result.band
+    found = []
+    if control:
+        many = f"{control['tokens']} tokens" if "tokens" in control else f"{control['pairs']} pairs"
+        evidence = control["log10_evidence"]
+        shown = f"1e{evidence:.1f}" if isinstance(evidence, float) else evidence
+        found.append(
+            f"Control: the reference through the same test, {many}, evidence {shown} (rejected at "
+            f"{1 / result.alpha_per_test:.1g})."
+        )
+    if band:
+        ways = ", ".join(f"{one['how']} {one['mean']:.2g}" for one in band["measured"])
+        how = "given" if band["given"] else f"mean TV from what was asked first: {ways}"
+        found.append(
+            f"Band: differences up to TV {band['tv']:.2g} are not held against the engine ({how}); tokens "
+            f"that are not reported by name have {band['others']:.2g} of the mass."
+        )
+    return found
+
+
+def _smallest(smallest: Mapping[str, Any], engine: str) -> list[str]:
+    seeds = smallest["seeds"]
+    found = [
+        f"Smallest request that shows it: {smallest['tokens']} tokens after one prompt, "
+        f"{smallest['requests']} times, seeds {seeds[0]} to {seeds[1]}."
+    ]
+    request = smallest["request"]
+    if request is None:
+        prompt = smallest["prompt"]
+        shown = json.dumps(prompt if isinstance(prompt, str) else list(prompt))
+        return [*found, f"  {engine}({shown}, {smallest['tokens']}, {seeds[0]})"[:LONGEST]]
+    body = json.dumps(request["body"])
+    line = f"  curl {request['url']} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+    return [*found, line if len(line) <= LONGEST else "  (the request is in --json: smallest.request)"]
+
+
+def print_files(found: Mapping[str, Any], console: Any) -> None:
+    """The verdict on a file of completions."""
+    _first(found["on"], found["verdict"], console)
+    console.print(f" ({found['pairs']} pairs of completions of {found['compared']})", markup=False)
+    lines = [f"Note: {note}." for note in found["notes"]]
+    if found["verdict"] == "rejected":
+        after = found["found_at"] or found["repeated"]["on"]["found_at"]
+        lines.insert(0, f"Its completions are not those of {found['off']}, after {after} pairs.")
+    elif found["verdict"] == "not-rejected":
+        of = found["detectable_of"]
+        tv = found["detectable_tv"]
+        lines.insert(
+            0,
+            "Too few pairs to be sure of finding anything." if tv >= 1 else
+            f"That is no proof: a total variation of {tv:.3f} or more between {of['cells']} cells of the "
+            f"first {of['first_tokens']} tokens would have been found with probability {found['power']:g}.",
+        )  # fmt: skip
+    print_lines(console, [printable(line, None) for line in lines])
+    if found["witness"] and found["verdict"] == "rejected":
+        print_records(
+            console,
+            "first tokens whose frequencies differ most",
+            [
+                {"prompt": json.dumps(one["prompt"]), "tokens": json.dumps(one["tokens"]),
+                 "this": f"{one['frequency_on']:.3f}", "reference": f"{one['frequency_off']:.3f}",
+                 "beyond noise": "yes" if one["beyond_noise"] else "no"}
+                for one in found["witness"]
+            ],
+            left=("prompt", "tokens"),
+        )  # fmt: skip
