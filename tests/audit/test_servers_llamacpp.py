@@ -1,12 +1,11 @@
 """llama.cpp's /completion, with answers written by hand as its server writes them."""
 
-import json
 import math
 
 import pytest
 from canned_server import VOCAB, CannedServer, Raw, toy_logprobs, toy_top
 
-from resispec_verify.audit.interface import EngineError, Sampling
+from resispec_verify.audit.interface import EngineError, RawLaw, Sampling
 from resispec_verify.audit.servers import connect
 
 PROPS = {
@@ -56,20 +55,7 @@ def completion(body, **changes):
         answer["completion_probabilities"] = [
             entry(body["prompt"] + tokens[:i], token, body) for i, token in enumerate(tokens)
         ]
-    answer |= changes
-    return streamed(answer) if body["stream"] else answer
-
-
-def streamed(answer, rounds=()):
-    """The same token by token, each with the time at which its round ended, and the totals at the end."""
-    tokens = answer["tokens"] if isinstance(answer["tokens"], list) else [answer["tokens"]]
-    times = [float(sum(start <= i for start in rounds)) for i in range(len(tokens))]
-    parts = [
-        {"tokens": [token] if token is not None else None, "stop": False, "timings": {"predicted_ms": time}}
-        for token, time in zip(tokens, times, strict=True)
-    ]
-    events = [*parts, answer | {"tokens": [], "content": ""}]
-    return Raw("".join(f"data: {json.dumps(event)}\n\n" for event in events))
+    return answer | changes
 
 
 @pytest.fixture
@@ -143,8 +129,7 @@ def test_every_setting_is_stated(engine, server):
             "post_sampling_probs": False,
             "return_tokens": True,
             "cache_prompt": True,
-            "stream": True,
-            "timings_per_token": True,
+            "stream": False,
         }
     ]
 
@@ -260,25 +245,6 @@ def test_more_tokens_than_asked_for_are_cut_and_said(engine, server):
     assert found.oddities == ["gave 4 tokens where 2 were asked for"]
 
 
-def test_rounds_are_the_tokens_of_one_time(engine, server):
-    timings = {"draft_n": 8, "draft_n_accepted": 2}
-    server.routes["/completion"] = lambda body: streamed(
-        completion(body | {"stream": False}, timings=timings), rounds=(0, 1, 3)
-    )
-    found = engine.complete(PROMPT, 4, 0, Sampling())
-    assert (found.tokens, found.starts, found.drafted, found.accepted) == (TOKENS, [0, 1, 3], 8, 2)
-    assert server.bodies("/completion")[-1]["timings_per_token"] is True
-    # A server without a draft says no rounds.
-    server.routes["/completion"] = completion
-    assert engine.complete(PROMPT, 4, 0, Sampling()).starts is None
-
-
-def test_a_stream_that_breaks_off_is_an_error(engine, server):
-    server.routes["/completion"] = Raw('data: {"tokens": [5], "stop": false}\n\n')
-    with pytest.raises(EngineError, match="ended before its stream was complete"):
-        engine.complete(PROMPT, 4, 0, Sampling())
-
-
 def test_counters_of_all_its_requests(engine, server):
     assert engine.counters() is None
     server.routes["/metrics"] = Raw(
@@ -313,3 +279,27 @@ def test_seeds_that_it_does_not_take(engine):
 def test_a_prompt_of_nothing(engine):
     with pytest.raises(EngineError, match="a prompt has at least one token"):
         engine.complete([], 2, 0, Sampling())
+
+
+def test_a_law_that_does_not_come_with_one_token_is_asked_for_with_another(engine, server):
+    def some(body):
+        answer = completion(body)
+        if body["seed"] < 2 and body["n_probs"]:
+            del answer["completion_probabilities"]  # its token ends inside a character
+        return answer
+
+    server.routes["/completion"] = some
+    laws = engine.laws(PROMPT, TOKENS[:1], 3)
+    assert [body["seed"] for body in server.bodies("/completion")] == [0, 1, 2]
+    assert laws[0].tokens == tuple(i for i, _ in toy_top(PROMPT, 3))
+
+
+def test_a_law_that_never_comes_is_not_known(engine, server):
+    def none(body):
+        answer = completion(body)
+        answer.pop("completion_probabilities", None)
+        return answer
+
+    server.routes["/completion"] = none
+    assert engine.laws(PROMPT, TOKENS[:1], 3) == [RawLaw((), ())]
+    assert len(server.bodies("/completion")) == 8

@@ -39,7 +39,6 @@ class Metrics:
 @dataclass(frozen=True)
 class Stream:
     events: list[dict]
-    done: bool = True  # whether it ends in [DONE], as OpenAI's do
 
 
 def text_of(token: int) -> str:
@@ -177,6 +176,8 @@ class LlamaCpp(Schema):
             return {"content": "".join(map(text_of, body.get("tokens", [])))}
         if path not in self.paths:
             raise Refusal(404, "File Not Found")
+        if body.get("stream"):
+            raise Refusal(400, "this toy server streams in the schema of vLLM only")
         ids = prompt_ids(body.get("prompt"))
         order = tuple(name for name in body.get("samplers", LLAMACPP_ORDER) if name in ORDER)
         top = self.top(body, "n_probs") or 0
@@ -210,18 +211,7 @@ class LlamaCpp(Schema):
                 | {"top_logprobs": [self._entry(*e) for e in ranked(law, top)]}
                 for t, law in zip(out.tokens, out.laws, strict=True)
             ]
-        return self._stream(answer, out) if body.get("stream") else answer
-
-    @staticmethod
-    def _stream(answer: dict, out: Drawn) -> Stream:
-        """A chunk for each token, with the time at which its round ended; the last has the totals."""
-        events = []
-        for at, token in enumerate(out.tokens):
-            timings = {"predicted_n": at + 1, "predicted_ms": float(sum(start <= at for start in out.starts))}
-            events.append(
-                {"index": 0, "content": text_of(token), "tokens": [token], "stop": False, "timings": timings}
-            )
-        return Stream([*events, answer | {"content": "", "tokens": []}], done=False)
+        return answer
 
     @staticmethod
     def _entry(token: int, logprob: float) -> dict:

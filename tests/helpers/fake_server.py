@@ -178,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream; charset=utf-8")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        for event in [*map(json.dumps, stream.events), *(["[DONE]"] if stream.done else [])]:
+        for event in [*map(json.dumps, stream.events), "[DONE]"]:
             data = f"data: {event}\n\n".encode()
             self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
             self.wfile.flush()

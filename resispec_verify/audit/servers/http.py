@@ -100,11 +100,8 @@ class Client:
             self._refused(path, status)
         return status not in (404, 405)
 
-    def events(self, path: str, body: dict[str, Any], last: str | None = None) -> list[dict[str, Any]]:
-        """The server-sent events that answer ``body``: one entry a piece of the stream.
-
-        Up to ``[DONE]``; or up to the one whose field ``last`` is true, which is the last entry.
-        """
+    def events(self, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+        """The server-sent events that answer ``body``, up to ``[DONE]``: one entry a piece of the stream."""
         answer = self._request("POST", path, body, frozenset())
         assert answer is not None
         found: list[dict[str, Any]] = []
@@ -120,10 +117,7 @@ class Client:
             if "error" in event:
                 self.fail(f"{path} broke off: {self._quoted(json.dumps(event['error']))}")
             found.append(event)
-            if last is not None and event.get(last) is True:
-                return found
-        end = "[DONE]" if last is None else f"{last}: true"
-        self.fail(f"{path} ended before its stream was complete (no {end} after {len(found)} pieces)")
+        self.fail(f"{path} ended before its stream was complete (no [DONE] after {len(found)} pieces)")
 
     def need(self, data: Any, kind: type | tuple[type, ...], *keys: str | int) -> Any:
         """What is at ``keys`` in an answer, of the kind that it must be.
