@@ -141,7 +141,7 @@ def reported_law(off: Client, prefix: Sequence[int]) -> None:
 
 
 def characters(off: Client, prefix: Sequence[int]) -> None:
-    """What is left out where a token ends inside a character: at temperature 3 two of these seeds have one."""
+    """What is left out where a token ends inside a character: two of these seeds have one."""
     tokens = rows = streamed = 0
     for seed in range(24, 40):
         asked = {"temperature": 3.0, "n_probs": 1}
