@@ -127,6 +127,10 @@ def prompt_lookup(prompt_ids: Sequence[int], count: int, seed: int) -> dict[str,
     return prompt_lookup_many([prompt_ids], count, [seed])[0]
 
 
+# They take several prompts and seeds.
+generate_many.many = plain_many.many = prompt_lookup_many.many = True
+
+
 @functools.cache
 def _model() -> Any:
     import openvino
