@@ -1,6 +1,6 @@
-"""The page of `resispec-verify audit --out`: the verdict in words, its numbers, pictures, and what to repeat.
+"""The page of `resispec-verify audit --out`: the verdict in words, its numbers, pictures, what to repeat.
 
-All that engines said of themselves, their tokens too, comes from elsewhere: it is escaped as the page writes it.
+All that engines said, their tokens too, comes from elsewhere: it is escaped as the page writes it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from resispec_verify.report.page import (
     plain_number,
     table,
 )
-from resispec_verify.report.plots.audit import plot_cuts, plot_evidence, plot_prefixes
+from resispec_verify.report.plots.audit import finite, plot_cuts, plot_evidence, plot_prefixes
 from resispec_verify.report.plots.svg import inline_svg
 from resispec_verify.report.table import printable
 
@@ -79,13 +79,15 @@ def audit_page(result: AuditResult, command: str) -> str:
     said = sentences(result)
     said = said[: len(said) - len(result.notes)]
     looks = f" It looks like this: {result.looks_like}." if result.looks_like else ""
-    cards = card(
+    found = card(
         printable(result.engine, None), result.verdict.replace("-", " "), TONES[result.verdict],
         f"against {printable(result.reference, None)}, {_MODES[result.mode]}", _numbers(result),
     )  # fmt: skip
     parts = [
         f"<p><strong>What to do next.</strong> {escape(NEXT[result.verdict])}</p>",
-        f'<section aria-label="verdict"><div class="cards one">{cards}</div>{bullets(_clean(said))}</section>',
+        f'<section aria-label="verdict"><div class="cards one">{found}</div>',
+        bullets(_clean(said)),
+        "</section>",
         *pictures([*_evidence(result), *_frequencies(result)]),
         *_tables(result),
         *_smallest(result),
@@ -122,14 +124,15 @@ def _line(result: AuditResult) -> float:
 
 def _tenth(value: Any) -> str:
     value = plain_number(value)
-    return numbers(value) if value is None or not math.isfinite(value) else f"{value:.1f}"
+    return f"{value:.1f}" if finite(value) else numbers(value)
 
 
 def _numbers(result: AuditResult) -> list[tuple[str, str]]:
     """Of the card."""
     control, drafts, band = result.control, result.drafts, result.band
     found = [
-        ("tokens tested, of requests", f"{result.tokens:,}, {result.requests:,}"),
+        ("tokens that were tested", f"{result.tokens:,}"),
+        ("requests", f"{result.requests:,}"),
         ("log10 of the evidence", f"{_tenth(result.log10_evidence)} (rejected from {_line(result):.1f})"),
     ]
     if result.found_after is not None:
@@ -157,15 +160,15 @@ def _evidence(result: AuditResult) -> list[PageSection]:
         return []
     unit = "tokens" if result.mode == "laws" else "pairs of completions"
     said = (
-        f"How many times more likely the {unit} are under the best of the bets on a fault than without one, as "
-        "they came in. Under the dashed line nothing is rejected; a lossless engine stays under it with the "
-        "probability above."
+        f"What bets on a difference have won so far: 10 to this power times their stake, as the {unit} came "
+        f"in. One without a difference reaches the dashed line with probability {result.alpha_per_test:g} at "
+        "most, however long the run."
     )
-    engine = drawn.get("engine", [])
-    if result.verdict == "rejected" and engine and max(y for _, y in engine) < _line(result):
-        said += " What this engine was rejected by is not this curve but what is said above."
-    elif result.verdict == "rejected" and result.mode == "laws":
-        said += " Some tokens after the rejection are drawn as well: they were asked for to explain it."
+    engine, after = drawn.get("engine", []), result.found_after or 0
+    if result.verdict == "rejected" and engine and max(float(y) for _, y in engine) < _line(result):
+        said += " This engine was rejected by another test than this curve: see above."
+    elif result.verdict == "rejected" and engine and unit == "tokens" and engine[-1][0] > after:
+        said += " The curve goes on after the rejection to the end of the completions that had come."
     picture = plot_evidence(drawn, _line(result), unit)
     records = [
         {"whose": name, unit: count, "log10 of the evidence": evidence}
@@ -178,13 +181,13 @@ def _evidence(result: AuditResult) -> list[PageSection]:
 
 def _frequencies(result: AuditResult) -> list[PageSection]:
     found = []
-    cuts = [one for one in result.cuts if math.isfinite(float(one["seen"]))]
+    cuts = [one for one in result.cuts if finite(one["seen"])]
     if cuts:
         said = (
-            "Each law, most probable tokens first, is cut at a mass. Dots: how many more of the engine's tokens "
-            "were among these than should be. Grey: a shift that reaches its edge would have been found with "
-            f"probability {result.power:g}; where there is none, no shift is sure to be found with so few "
-            "tokens."
+            "Each law, most probable tokens first, is cut at a mass. Dots: how much more often the engine's "
+            "tokens were below the cut than they should be. Grey: a shift that reaches its edge would have "
+            f"been found with probability {result.power:g}; where there is no grey, none is sure to be found "
+            "at that cut."
         )
         records = [
             {"cut at": one["at"], "seen": one["seen"], "seen minus due": one["seen"] - one["at"],
@@ -214,8 +217,8 @@ def _text(value: Any) -> str:
 def _tokens(records: Sequence[Mapping[str, Any]]) -> str:
     return table(
         [
-            {"token": _text(one["token"]), "came": one["seen"], "due": f"{one['due']:.1f}",
-             "standard deviations": f"{one['z']:+.1f}"}
+            {"token": _text(one["token"]), "came": one["seen"], "due": one["due"],
+             "standard deviations": one["z"]}
             for one in records
         ]
     )  # fmt: skip
@@ -223,8 +226,8 @@ def _tokens(records: Sequence[Mapping[str, Any]]) -> str:
 
 def _tables(result: AuditResult) -> list[str]:
     places = [
-        {"place": one["place"], "tokens": one["tokens"], "log10 of the evidence": _tenth(one["log10_evidence"]),
-         "leading bet": one["leading"], "its log10 gain": _tenth(one["log10_gain"])}
+        {"place": one["place"], "tokens": one["tokens"], "log10 of the evidence": one["log10_evidence"],
+         "leading bet": printable(one["leading"], None), "its log10 gain": one["log10_gain"]}
         for one in result.places
     ]  # fmt: skip
     return [
@@ -249,8 +252,8 @@ def _smallest(result: AuditResult) -> list[str]:
         return []
     first, last = one["seeds"]
     said = (
-        f"{one['tokens']} tokens after one prompt, {one['requests']} times, with seeds {first} to {last}; this "
-        "is the first. A key, if the server wants one, is to be added."
+        f"{one['tokens']} tokens after one prompt, {one['requests']} times, with seeds {first} to {last}; "
+        "this is the first. A key, if the server wants one, is to be added."
     )
     body = _code(request_line(one, result.engine)) + _tokens(one.get("tokens_off", []))
     return [_block("Smallest request that shows it", body, said)]
@@ -267,9 +270,7 @@ def _facts(result: AuditResult) -> list[dict[str, str]]:
     who = {"engine": result.engine, "reference": result.reference}
     facts = {name: {"what is asked": who[name], **result.facts.get(name, {})} for name in who}
     names = list(dict.fromkeys(key for one in facts.values() for key in one))
-    return [
-        {"fact": printable(key), **{name: _fact(facts[name].get(key)) for name in who}} for key in names
-    ]
+    return [{"fact": printable(key), **{name: _fact(facts[name].get(key)) for name in who}} for key in names]
 
 
 def _fact(value: Any) -> str:

@@ -9,10 +9,11 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from resispec_verify.report.plots.position import drawable
 
-__all__ = ["plot_cuts", "plot_evidence", "plot_prefixes"]
+__all__ = ["finite", "plot_cuts", "plot_evidence", "plot_prefixes"]
 
 ENGINE, REFERENCE, GREY = "#D55E00", "#0072B2", "0.35"
 COLOURS = {"engine": ENGINE, "reference": REFERENCE}
@@ -42,7 +43,7 @@ def plot_evidence(path: Mapping[str, Sequence[Sequence[float]]], line: float, un
     the evidence is where it goes far above the line: linear up to the line, decades of it above.
     """
     figure, axes = _figure(SIZE)
-    curves = {name: [(x, y) for x, y in path.get(name, ()) if math.isfinite(y)] for name in COLOURS}
+    curves = {name: [(x, float(y)) for x, y in path.get(name, ()) if finite(y)] for name in COLOURS}
     curves = {name: points for name, points in curves.items() if points}
     ends = [points[-1][0] for points in curves.values()]
     most, top = max(ends, default=1), max((y for points in curves.values() for _, y in points), default=0.0)
@@ -71,6 +72,11 @@ def plot_evidence(path: Mapping[str, Sequence[Sequence[float]]], line: float, un
     return figure
 
 
+def finite(value: Any) -> bool:
+    """Whether it is a number of which a picture can be made: reports have "inf", and None where none is."""
+    return value is not None and math.isfinite(float(value))
+
+
 def _figure(size: tuple[float, float]) -> tuple[Figure, Axes]:
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
@@ -90,7 +96,7 @@ def _height(axes: Axes, bottom: float, top: float, line: float) -> None:
     low = [x for x in (-5, 0, 5) if min(bottom, 0.0) - 0.35 * line <= x < line]
     axes.set_yticks([*low, *(x for x in (10, 30, 100, 300, 1000) if line * 1.2 < x <= top * 2)])
     axes.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
-    axes.yaxis.set_minor_formatter(lambda y, _: "")
+    axes.yaxis.set_minor_locator(NullLocator())
 
 
 def _across(axes: Axes, x: float) -> float:
@@ -123,9 +129,9 @@ def plot_cuts(cuts: Sequence[Mapping[str, Any]]) -> Figure:
         are left out.
     """
     figure, axes = _figure(SIZE)
-    drawn = [cut for cut in cuts if math.isfinite(float(cut["seen"]))]
+    drawn = [cut for cut in cuts if finite(cut["seen"])]
     moved = [float(cut["seen"]) - cut["at"] for cut in drawn]
-    bars = [(i, float(cut["detectable"])) for i, cut in enumerate(drawn) if float(cut["detectable"]) < 1]
+    bars = [(i, float(cut["detectable"])) for i, cut in enumerate(drawn) if cut["detectable"] < 1]
     if bars:
         places, sizes = zip(*bars, strict=True)
         axes.bar(
