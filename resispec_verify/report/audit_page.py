@@ -262,7 +262,7 @@ def _smallest(result: AuditResult) -> list[str]:
 def _asked(result: AuditResult) -> list[dict[str, str]]:
     found = {name.replace("_", " "): value for name, value in result.sampling.items()}
     found |= {"mode": result.mode, "prompts": result.prompts or None, "requests": result.requests}
-    found |= {"seeds": f"{result.seed} + the number of the request"}
+    found |= {"seeds": f"each request its own, from {result.seed} on"}
     return [{"what": name, "value": str(value)} for name, value in found.items() if value is not None]
 
 

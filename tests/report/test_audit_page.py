@@ -121,7 +121,7 @@ def test_a_rejection_has_its_numbers_tokens_places_and_a_request_to_copy():
     assert "It looks like this: too cold: as if drawn at 0.8 times the temperature." in words
     for shown in (
         "12.3 (rejected from 6.3)", "40 tokens", "168 of 342", "2,560 tokens", "338", "12.5000", "cold",
-        "54 times, with seeds 100 to 153", "7 + the number of the request", "prompts8", "temperature1.0",
+        "54 times, with seeds 100 to 153", "each request its own, from 7 on", "prompts8", "temperature1.0",
     ):  # fmt: skip
         assert shown in words
     assert (
