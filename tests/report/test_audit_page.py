@@ -6,11 +6,15 @@ import html
 import html.parser
 import io
 import re
+import shlex
 from dataclasses import replace
 
 import pytest
+from fake_engine import engines
+from fake_server import FakeServer
 
 from resispec_verify.audit.settings import VERDICTS, AuditResult, AuditSettings
+from resispec_verify.cli import main
 from resispec_verify.report.audit_page import NEXT, SAID, audit_page
 from resispec_verify.report.audits import sentences
 from resispec_verify.report.plots.audit import plot_cuts, plot_evidence, plot_prefixes
@@ -292,3 +296,24 @@ def test_first_tokens_are_dots_with_names(tmp_path):
     assert set(texts(axes)) == {"engine", "reference"}
     figure.savefig(tmp_path / "a.svg")
     plot_prefixes([]).savefig(tmp_path / "b.svg")
+
+
+def test_the_command_writes_it_without_passwords_and_says_how_to_repeat_it(tmp_path, capsys):
+    out = tmp_path / "page.html"
+    on, off = engines()
+    with FakeServer(on, "vllm") as engine, FakeServer(off, "vllm") as reference:
+        urls = [one.url.replace("//", "//me:pa%20ss@") for one in (engine, reference)]
+        main(
+            ["audit", urls[0], "--reference", urls[1], "--tokens", "64", "--length", "16", "--out", str(out)]
+        )
+    assert f"{out}: the page" in capsys.readouterr().out.replace("\n", "")
+    text = out.read_text(encoding="utf-8")
+    page = Page(text)
+    assert "pa%20ss" not in text
+    assert "pa ss" not in text
+    assert "prompts8" in page.words()
+    (command,) = re.findall(r"<pre><code>(resispec-verify.*?)</code></pre>", text, flags=re.DOTALL)
+    assert shlex.split(html.unescape(command)) == [
+        "resispec-verify", "audit", "--url", engine.url, "--reference-url", reference.url,
+        "--length", "16", "--tokens", "64", "--out", str(out),
+    ]  # fmt: skip
