@@ -100,7 +100,7 @@ class _Run:
         self.alpha = settings.alpha / 2
         self.found = AuditResult(
             "error", engine.name, reference.name, self.mode, settings.alpha, self.alpha, settings.power,
-            settings.seed, sampling=settings.facts()["sampling"],
+            settings.seed, sampling=settings.facts()["sampling"], prompts=len(settings.prompts),
         )  # fmt: skip
         self.oddities: Counter[str] = Counter()
         self.drafts = [0, 0, 0]  # verified, accepted, completions that reported them

@@ -116,6 +116,8 @@ class AuditResult:
     reasons : list of str
         Why, a sentence each; what looks odd besides is in ``notes``.
     mode : {"laws", "samples"}
+    prompts : int
+        How many there are.
     tokens, requests : int
         Of the engine, that were tested.
     log10_evidence : float
@@ -157,6 +159,7 @@ class AuditResult:
     seed: int
     reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    prompts: int = 0
     tokens: int = 0
     requests: int = 0
     log10_evidence: float | str = 0.0

@@ -1,10 +1,11 @@
 """`resispec-verify audit`: a running engine with speculation against the same engine without it."""
 
+import re
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -74,6 +75,11 @@ class EngineOptions(Options):
                 "--reference-url http://127.0.0.1:8000, the same engine without speculation"
             )
         return on[0], off[0]
+
+    def shown(self, on: str, off: str) -> "EngineOptions":
+        """The same for a page: as --url and --reference-url, and without the passwords of addresses."""
+        draft = None if self.draft_url is None else _public(self.draft_url)
+        return replace(self, url=_public(on), reference_url=_public(off), reference=None, draft_url=draft)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +174,7 @@ def audit(
     if output.out is not None:
         from resispec_verify.report.audit_page import audit_page
 
-        command = command_line("audit", engines, requests, effort, output)
+        command = command_line("audit", engines.shown(on, off), requests, effort, output)
         if write_text(output.out, audit_page(result, command)) and not stdout_is(output.out):
             console.print(f"{output.out}: the page", markup=False)
     return 0 if result.verdict == "not-rejected" else 1
@@ -245,6 +251,11 @@ class _Audit:
             "prompts": [list(p) if not isinstance(p, str) else p for p in settings.prompts],
             "settings": facts,
         }
+
+
+def _public(address: str) -> str:
+    """Without ``user:password@``."""
+    return re.sub(r"(\w+://)[^/]*@", r"\1", address)
 
 
 def _files(

@@ -10,7 +10,7 @@ from typing import Any
 from resispec_verify.audit.settings import AuditResult
 from resispec_verify.report.table import print_lines, print_records, printable
 
-__all__ = ["print_audit", "print_files", "sentences"]
+__all__ = ["print_audit", "print_files", "request_line", "sentences"]
 
 COLOURS = {
     "rejected": "bold red", "error": "bold red", "reference-mismatch": "bold red",
@@ -139,14 +139,20 @@ def _smallest(smallest: Mapping[str, Any], engine: str) -> list[str]:
         f"Smallest request that shows it: {smallest['tokens']} tokens after one prompt, "
         f"{smallest['requests']} times, seeds {seeds[0]} to {seeds[1]}."
     ]
+    line = request_line(smallest, engine)
+    shown = line if len(line) <= LONGEST else "(the request is in --json: smallest.request)"
+    return [*found, f"  {shown}"]
+
+
+def request_line(smallest: Mapping[str, Any], engine: str) -> str:
+    """What to paste into a shell, or the call of a function."""
     request = smallest["request"]
     if request is None:
         prompt = smallest["prompt"]
         shown = json.dumps(prompt if isinstance(prompt, str) else list(prompt))
-        return [*found, f"  {engine}({shown}, {smallest['tokens']}, {seeds[0]})"[:LONGEST]]
-    body = json.dumps(request["body"])
-    line = f"  curl {request['url']} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
-    return [*found, line if len(line) <= LONGEST else "  (the request is in --json: smallest.request)"]
+        return f"{engine}({shown}, {smallest['tokens']}, {smallest['seeds'][0]})"
+    body = shlex.quote(json.dumps(request["body"]))
+    return f"curl {shlex.quote(request['url'])} -H 'Content-Type: application/json' -d {body}"
 
 
 def print_files(found: Mapping[str, Any], console: Any) -> None:

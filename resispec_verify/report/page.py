@@ -16,8 +16,12 @@ from typing import Any
 
 from resispec_verify.report.table import csv_text
 
-__all__ = ["PageSection", "html_page", "numbers"]
+__all__ = [
+    "PageSection", "bullets", "card", "document", "html_page", "numbers", "pictures", "plain_number", "table",
+]  # fmt: skip
 
+#: How a card of each verdict is coloured.
+TONES = {"exact": "good", "inexact": "bad", "undecided": "open"}
 MOST_ROWS = 400  # of a table under a picture; the CSV has them all
 
 
@@ -48,7 +52,7 @@ def html_page(
     title: str,
     verdicts: Sequence[Mapping[str, Any]],
     remarks: Sequence[str],
-    pictures: Sequence[PageSection],
+    sections: Sequence[PageSection],
     command: str,
     facts: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> str:
@@ -61,23 +65,27 @@ def html_page(
         One a rule and setting, as `summary.summarize` makes them.
     remarks : sequence of str
         What a reader must not miss.
-    pictures : sequence of PageSection
+    sections : sequence of PageSection
     command : str
         The command line that makes this page.
     facts : mapping of str to records
         Tables at the end, by heading.
     """
+    cards = "".join(map(_rule_card, verdicts))
     parts = [
-        f'<header><h1>{escape(title)}</h1><p class="lead">{escape(_lead(verdicts))}</p></header>',
-        f'<section aria-label="verdicts"><div class="cards">{"".join(map(_card, verdicts))}</div>',
-        _list(remarks),
-        "</section>",
-        *(_section(picture, number) for number, picture in enumerate(pictures)),
+        f'<section aria-label="verdicts"><div class="cards">{cards}</div>{bullets(remarks)}</section>',
+        *pictures(sections),
         f"<section><h2>How to get this again</h2><pre><code>{escape(command)}</code></pre>",
-        *(f"<h3>{escape(heading)}</h3>{_table(records)}" for heading, records in facts.items()),
+        *(f"<h3>{escape(heading)}</h3>{table(records)}" for heading, records in facts.items()),
         "</section>",
     ]
-    return _PAGE.format(title=escape(title), style=_STYLE, body="\n".join(parts), script=_SCRIPT)
+    return document(title, _lead(verdicts), parts)
+
+
+def document(title: str, lead: str, parts: Sequence[str]) -> str:
+    """A page of parts that are markup already; the title and what is said below it are plain text."""
+    head = f'<header><h1>{escape(title)}</h1><p class="lead">{escape(lead)}</p></header>'
+    return _PAGE.format(title=escape(title), style=_STYLE, body="\n".join([head, *parts]), script=_SCRIPT)
 
 
 def numbers(value: Any) -> str:
@@ -108,33 +116,44 @@ def _setting(verdict: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]]) 
     return name if verdict.get("dataset") is None else f"{name} on {verdict['dataset']}"
 
 
-def _card(v: Mapping[str, Any]) -> str:
+def _rule_card(v: Mapping[str, Any]) -> str:
     dataset = "" if v.get("dataset") is None else f", {v['dataset']}"
     unknown = v["limit_mean"] is None
     items = [
-        ("total variation, mean", numbers(_plain(v["tv_mean"]))),
-        ("total variation, worst", numbers(_plain(v["tv_max"]))),
-        ("KL(marginal || target), mean, nats", numbers(_plain(v["kl_mean"]))),
+        ("total variation, mean", numbers(plain_number(v["tv_mean"]))),
+        ("total variation, worst", numbers(plain_number(v["tv_max"]))),
+        ("KL(marginal || target), mean, nats", numbers(plain_number(v["kl_mean"]))),
         ("acceptance", f"{sum(v['acceptance']):.4f}"),
         ("limit of exact rules", "unknown" if unknown else f"{v['limit_mean']:.4f}"),
-        ("largest certified gap", numbers(_plain(v["gap_max"]))),
+        ("largest certified gap", numbers(plain_number(v["gap_max"]))),
     ]
-    rows = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(value)}</dd></div>" for k, value in items)
-    kind = v["verdict"] if v["verdict"] in ("exact", "inexact", "undecided") else "undecided"
+    kind = v["verdict"] if v["verdict"] in TONES else "undecided"
     sub = f"n = {v['candidates']}, T = {v['temperature']:g}, {v['positions']} positions{dataset}"
+    return card(str(v["label"]), kind, TONES[kind], sub, items)
+
+
+def card(head: str, badge: str, tone: str, sub: str, items: Sequence[tuple[str, str]]) -> str:
+    """A verdict with its numbers; ``tone`` is good, bad or open."""
+    rows = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(value)}</dd></div>" for k, value in items)
     return (
-        f'<article class="card {kind}"><h2>{escape(str(v["label"]))} <span class="badge">{kind}</span></h2>'
+        f'<article class="card {tone}"><h2>{escape(head)} <span class="badge">{escape(badge)}</span></h2>'
         f"<p>{escape(sub)}</p><dl>{rows}</dl></article>"
     )
 
 
-def _plain(value: Any) -> Any:
+def plain_number(value: Any) -> Any:
     """Numbers of a report, in which infinity is a string."""
     return float(value) if value in ("inf", "-inf") else value
 
 
-def _list(lines: Sequence[str]) -> str:
+def bullets(lines: Sequence[str]) -> str:
+    """A list of plain texts."""
     return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>" if lines else ""
+
+
+def pictures(sections: Sequence[PageSection]) -> list[str]:
+    """Sections with pictures, one below the other."""
+    return [_section(section, number) for number, section in enumerate(sections)]
 
 
 def _section(picture: PageSection, number: int) -> str:
@@ -151,12 +170,12 @@ def _section(picture: PageSection, number: int) -> str:
         body += (
             f"<details><summary>Numbers{cut}</summary>"
             f'<p><a download="figure-{number + 1}.csv" href="data:text/csv;base64,{data}">all as CSV</a></p>'
-            f"{_table(shown, scroll=True)}</details>"
+            f"{table(shown, scroll=True)}</details>"
         )
     return f"<section>{body}</section>"
 
 
-def _table(records: Sequence[Mapping[str, Any]], scroll: bool = False) -> str:
+def table(records: Sequence[Mapping[str, Any]], scroll: bool = False) -> str:
     """Sortable; on a narrow screen one value a line, or scrolled sideways."""
     if not records:
         return ""
@@ -167,7 +186,7 @@ def _table(records: Sequence[Mapping[str, Any]], scroll: bool = False) -> str:
     for record in records:
         cells = []
         for column in columns:
-            value = _plain(record[column])
+            value = plain_number(record[column])
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             raw = ""
             if number:
@@ -209,14 +228,15 @@ h3{font-size:1rem;margin:1.4rem 0 .4rem}
 .lead{font-size:1.1rem;margin:.2rem 0 1rem;overflow-wrap:anywhere}
 p,li{max-width:75ch}
 a{color:var(--link)}
+.cards.one{max-width:620px}
 .cards{display:grid;gap:1rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,320px),1fr))}
 .card{background:var(--card);border-radius:10px;padding:.9rem 1.1rem;border-left:6px solid var(--open)}
-.card.exact{border-color:var(--good)}.card.inexact{border-color:var(--bad)}
+.card.good{border-color:var(--good)}.card.bad{border-color:var(--bad)}
 .card h2{margin:0;font-size:1.15rem;overflow-wrap:anywhere}
 .card p{margin:.1rem 0 .6rem;color:var(--g3);font-size:.9rem}
 .badge{color:var(--open);white-space:nowrap}
 .badge::before{content:"\\2014\\00a0"}
-.exact .badge{color:var(--good)}.inexact .badge{color:var(--bad)}
+.good .badge{color:var(--good)}.bad .badge{color:var(--bad)}
 dl{margin:0}
 dl div{display:flex;justify-content:space-between;gap:1rem;border-top:1px solid var(--g8);padding:.2rem 0}
 dt{color:var(--g2)}dd{margin:0;white-space:nowrap;font-variant-numeric:tabular-nums}

@@ -9,7 +9,7 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 from resispec_verify.report.plots.marginals import COLOURS
 from resispec_verify.tables.position import Position
 
-__all__ = ["plot_position"]
+__all__ = ["drawable", "plot_position"]
 
 HATCHES = ("", "", "////", "....", "xxxx", "\\\\\\\\")
 LONGEST = 28  # characters of a token's label
@@ -63,11 +63,15 @@ def plot_position(
 
 
 def _label(record: dict[str, object], rejected: int) -> str:
-    text = str(record.get("text", ""))
-    text = "".join(c if _drawable(c) else c.encode("unicode_escape").decode() for c in text)
-    text = text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
+    text = drawable(str(record.get("text", "")))
     label = f"{text}  {record['token']}" if text else str(record["token"])
     return f"rejected: {label}" if record["token"] == rejected else label
+
+
+def drawable(text: str, most: int = LONGEST) -> str:
+    """A token's text as the font can draw it, cut where it is too long."""
+    text = "".join(c if _drawable(c) else c.encode("unicode_escape").decode() for c in text[: most + 1])
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def _drawable(character: str) -> bool:
