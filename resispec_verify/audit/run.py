@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from resispec_verify.audit.exercise import Exercise
 from resispec_verify.audit.focus import focus_of
 from resispec_verify.audit.gather import Gatherer, OutOfTime, Piece
 from resispec_verify.audit.interface import Engine, EngineError, Prompt
@@ -24,7 +25,7 @@ from resispec_verify.audit.laws import BeyondReported, CoarseLaw, coarse_law
 from resispec_verify.audit.looks import looks_like
 from resispec_verify.audit.noise import measure_band
 from resispec_verify.audit.samples import SampleAudit
-from resispec_verify.audit.settings import AuditResult, AuditSettings
+from resispec_verify.audit.settings import AuditResult, AuditSettings, thinned
 from resispec_verify.audit.shrink import smallest_request
 from resispec_verify.audit.stream import Stream
 from resispec_verify.errors import InputError
@@ -103,10 +104,9 @@ class _Run:
             settings.seed, sampling=settings.facts()["sampling"], prompts=len(settings.prompts),
         )  # fmt: skip
         self.oddities: Counter[str] = Counter()
-        self.drafts = [0, 0, 0]  # verified, accepted, completions that reported them
-        self.rounds = [0, 0]  # completions whose rounds were seen, rounds of more than one token
         self.prompts: tuple[Prompt, ...] = settings.prompts
         self.band, self.slack = 0.0, 1e-3
+        self.most_requests = math.inf if settings.requests is None else settings.requests
         self.focus: Prompt | None = None
 
     def _mode(self) -> str:
@@ -139,8 +139,8 @@ class _Run:
         return found
 
     def _prepare(self) -> None:
-        found, before = self.found, self.engine.counters()
-        self._counted = before
+        found = self.found
+        self.exercise = Exercise(self.engine, self.settings.least_drafts)
         found.facts = {"engine": self.engine.facts(), "reference": self.reference.facts()}
         self.oddities.update(self._reports())
         if self.reference.tokens_are == self.engine.tokens_are == "ids":
@@ -251,7 +251,7 @@ class _Run:
             "log10_evidence": _log10(plain.strongest),
             "detectable_tv": plain.detectable(self.alpha, self.settings.power),
         }
-        found.path["reference"] = _path(plain.path)
+        found.path["reference"] = thinned(plain.path)
         if plain.found_at(self.alpha) is None:
             return False
         found.verdict = "reference-mismatch"
@@ -270,12 +270,14 @@ class _Run:
         try:
             for piece in self._phases():
                 self._add(stream, piece)
-                self._count(piece)
+                self.exercise.add(piece)
                 found.tokens, found.requests = stream.test.draws, found.requests + 1
                 found.log10_evidence = _log10(stream.strongest)
                 self.progress("engine", found.tokens, stream.log_evidence / math.log(10))
                 if stream.strongest >= threshold:
                     return "rejected"
+                if found.requests >= self.most_requests:
+                    return "requests"
         except OutOfTime:
             return "time"
         except EngineError as error:
@@ -302,22 +304,12 @@ class _Run:
         for piece in self._some(gatherer, chosen.tokens * FOCUSED):
             yield replace(piece, request=piece.request + APART, prompt=which)
 
-    def _count(self, piece: Piece) -> None:
-        if piece.drafted is not None:
-            self.drafts[0] += piece.drafted
-            self.drafts[1] += piece.accepted or 0
-            self.drafts[2] += 1
-        if piece.starts is not None:
-            ends = [*piece.starts[1:], len(piece.tokens)]
-            self.rounds[0] += 1
-            self.rounds[1] += sum(end - start > 1 for start, end in zip(piece.starts, ends, strict=True))
-
     def _judge(self, stream: Stream, plain: Stream, control: Gatherer, pieces: int, stopped: str) -> str:
         found, chosen = self.found, self.settings
         found.places = stream.places()
-        found.path["engine"] = _path(stream.path)
+        found.path["engine"] = thinned(stream.path)
         found.cuts = [cut._asdict() for cut in stream.test.cuts(0.5 * self.alpha, chosen.power)]
-        found.drafts = self._drafts()
+        found.drafts = self.exercise.drafts()
         at = stream.found_at(self.alpha)
         if at is not None:
             self._explain(stream)
@@ -330,9 +322,8 @@ class _Run:
             return stopped
         if not stream.test.draws:
             raise EngineError(f"{self.engine.name}: gave nothing in {chosen.seconds:g} s; give more seconds")
-        reason = self._not_exercised()
-        found.verdict = "not-exercised" if reason else "not-rejected"
-        found.reasons += [reason] if reason else []
+        found.verdict = "not-rejected"
+        self._exercised()
         return stopped
 
     def _explain(self, stream: Stream) -> None:
@@ -384,57 +375,23 @@ class _Run:
             self.engine, self.reference, self.settings, self.prompts, journal=self.journal, until=self.until
         )
         try:
-            stopped = sample.run(self._count, self.progress)
+            stopped = sample.run(self.exercise.add, self.progress)
         finally:
             sample.into(self.found)
-        self.found.drafts = self._drafts()
-        if self.found.verdict == "not-rejected" and (reason := self._not_exercised()):
-            self.found.verdict = "not-exercised"
-            self.found.reasons.append(reason)
+        self.found.drafts = self.exercise.drafts()
+        if self.found.verdict == "not-rejected":
+            self._exercised()
         return stopped
 
-    # Drafts.
-
-    def _drafts(self) -> dict[str, Any]:
-        """How many were verified and accepted, and who says so."""
-        if self.drafts[2]:
-            return {"drafted": self.drafts[0], "accepted": self.drafts[1], "source": "its completions"}
-        after = self.engine.counters()
-        if self._counted is not None and after is not None:
-            drafted, accepted = (now - was for now, was in zip(after, self._counted, strict=True))
-            return {"drafted": drafted, "accepted": accepted, "source": "its counters, over the whole run"}
-        return {"drafted": None, "accepted": None, "source": None}
-
-    def _not_exercised(self) -> str | None:
-        """Why speculation was not tested, or None; says so where that is not known."""
-        drafts, least = self.found.drafts, self.settings.least_drafts
-        if drafts["drafted"] is not None:
-            accepted, rejected = drafts["accepted"], drafts["drafted"] - drafts["accepted"]
-            if min(accepted, rejected) >= least:
-                return None
-            return (
-                f"{self.engine.name}: {accepted} draft tokens accepted and {rejected} rejected, where "
-                f"{least} of each are wanted (--least-drafts): what happens to them was hardly tested"
-            )
-        if self.rounds[0] and not self.rounds[1]:
-            return f"{self.engine.name}: every token came alone: no accepted draft token can be seen"
-        if not self.rounds[0]:
-            self.found.notes.append(
-                f"{self.engine.name} does not report how many draft tokens were accepted and rejected: "
-                "whether speculation was on is not known"
-            )
-        return None
+    def _exercised(self) -> None:
+        """Of an engine that is not rejected: whether its speculation was tested at all."""
+        found = self.found
+        if (reason := self.exercise.missing(found.drafts)) is not None:
+            found.verdict = "not-exercised"
+            found.reasons.append(reason)
+        if (note := self.exercise.unknown(found.drafts)) is not None:
+            found.notes.append(note)
 
 
 def _log10(value: float) -> float | str:
     return value / math.log(10) if math.isfinite(value) else "inf"
-
-
-def _path(logs: Sequence[float], most: int = 400) -> list[list[float]]:
-    """``[tokens, log10 of the evidence]``, thinned for a picture."""
-    step = max(1, -(-len(logs) // most))
-    return [
-        [i, min(logs[i - 1] / math.log(10), 1e3)]
-        for i in range(1, len(logs) + 1)
-        if i % step == 0 or i == len(logs)
-    ]

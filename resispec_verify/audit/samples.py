@@ -11,7 +11,7 @@ from typing import Any
 from resispec_verify.audit.gather import Gatherer, OutOfTime, Piece
 from resispec_verify.audit.interface import Engine, Prompt
 from resispec_verify.audit.prompts import PROMPTS
-from resispec_verify.audit.settings import AuditResult, AuditSettings
+from resispec_verify.audit.settings import AuditResult, AuditSettings, thinned
 from resispec_verify.evidence.two_samples import TwoSampleTest
 from resispec_verify.runs.journal import Journal
 
@@ -71,6 +71,7 @@ class SampleAudit:
             An engine failed; what was gathered is in the tests.
         """
         pairs = max(1, self.settings.tokens // self.settings.first)
+        pairs = pairs if self.settings.requests is None else min(pairs, self.settings.requests)
         try:
             with ExitStack() as stack:
                 on, off = (
@@ -135,8 +136,8 @@ class SampleAudit:
             "detectable_tv": best.tv,
         }
         found.path = {
-            "engine": _path(test.trajectory),
-            "reference": _path(self.control.trajectory),
+            "engine": thinned(test.trajectory),
+            "reference": thinned(self.control.trajectory),
         }
         if not test.pairs:
             return
@@ -197,12 +198,3 @@ class SampleAudit:
             "seeds": [self.settings.seed, self.settings.seed + requests - 1],
             "request": self.engine.request(prompt, first, self.settings.seed, self.settings.sampling),
         }
-
-
-def _path(logs: Any, most: int = 400) -> list[list[float]]:
-    step = max(1, -(-len(logs) // most))
-    return [
-        [i, float(logs[i - 1]) / math.log(10)]
-        for i in range(1, len(logs) + 1)
-        if i % step == 0 or i == len(logs)
-    ]

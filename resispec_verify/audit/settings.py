@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -11,7 +13,7 @@ from resispec_verify.errors import InputError
 from resispec_verify.inputs import real, whole
 from resispec_verify.schema import envelope
 
-__all__ = ["MODES", "VERDICTS", "AuditResult", "AuditSettings", "audit_report"]
+__all__ = ["MODES", "VERDICTS", "AuditResult", "AuditSettings", "audit_report", "thinned"]
 
 MODES = ("auto", "laws", "samples")
 VERDICTS = ("rejected", "not-rejected", "reference-mismatch", "not-exercised", "error")
@@ -32,6 +34,8 @@ class AuditSettings:
         Texts or token ids; requests go round.
     tokens : int
         Of the engine, at most; in mode "samples" they are of the first tokens alone.
+    requests : int or None
+        Completions of the engine, at most.
     length : int
         Tokens of a completion, in mode "laws".
     first : int
@@ -58,6 +62,7 @@ class AuditSettings:
     mode: str = "auto"
     prompts: tuple[Prompt, ...] = PROMPTS
     tokens: int = 10_000
+    requests: int | None = None
     length: int = 64
     first: int = 4
     top: int = 64
@@ -74,6 +79,8 @@ class AuditSettings:
             raise InputError(f"mode must be one of {', '.join(MODES)}, got {self.mode!r}")
         for name in ("tokens", "length", "first", "top", "concurrency"):
             whole(name, getattr(self, name), 1)
+        if self.requests is not None:
+            whole("requests", self.requests, 1)
         whole("least_drafts", self.least_drafts)
         whole("seed", self.seed, 0, 2**31 - 1 - self.tokens)  # some engines take 32 bits
         for name in ("alpha", "power"):
@@ -146,7 +153,7 @@ class AuditResult:
         The smallest request that shows a rejection.
     path : list of list
         ``[tokens, log10 of the evidence]`` of the engine and of the reference, for the picture.
-    stopped : {"rejected", "tokens", "time", "error", "control"}
+    stopped : {"rejected", "tokens", "requests", "time", "error", "control"}
     """
 
     verdict: str
@@ -188,3 +195,13 @@ class AuditResult:
 def audit_report(result: AuditResult) -> dict[str, Any]:
     """The whole report of ``audit``, JSON-ready."""
     return envelope("audit", [result.result()])
+
+
+def thinned(logs: Sequence[float], most: int = 400) -> list[list[float]]:
+    """``[tokens or pairs, log10 of the evidence]`` after each, or so many of them, for a picture."""
+    step = max(1, -(-len(logs) // most))
+    return [
+        [i, min(float(logs[i - 1]) / math.log(10), 1e3)]
+        for i in range(1, len(logs) + 1)
+        if i % step == 0 or i == len(logs)
+    ]

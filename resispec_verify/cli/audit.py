@@ -124,6 +124,8 @@ class AuditEffortOptions(Options):
     """With which the TV that is stated would have been found."""
     tokens: Count = 10_000
     """Tokens of the engine at most; the reference's come on top."""
+    requests: Count | None = None
+    """Completions of the engine at most. Default: as many as its tokens take."""
     seconds: Number = 600.0
     """Stop after this long; explaining a rejection may take half as long again."""
     least_drafts: Count = 64
@@ -214,6 +216,7 @@ class _Audit:
         few = reference.facts().get("schema") == "completions"
         return AuditSettings(
             sampling=asked.sampling(), mode=asked.mode, prompts=prompts, tokens=effort.tokens,
+            requests=effort.requests,
             length=asked.length, first=asked.first, concurrency=asked.concurrency,
             top=asked.top if asked.top is not None else 20 if few else 64,
             seconds=effort.seconds, alpha=effort.alpha, power=effort.power,
@@ -243,7 +246,16 @@ class _Audit:
             raise InputError("--resume needs a file: a journal cannot go to standard output")
         names = [one.name for one in self.opened]
         facts = settings.facts()
-        for name in ("tokens", "seconds", "alpha", "power", "least_drafts", "band", "concurrency"):
+        for name in (
+            "tokens",
+            "requests",
+            "seconds",
+            "alpha",
+            "power",
+            "least_drafts",
+            "band",
+            "concurrency",
+        ):
             del facts[name]
         return {
             "journal": "resispec-verify audit",

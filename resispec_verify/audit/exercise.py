@@ -1,0 +1,72 @@
+"""Whether speculation was exercised: draft tokens that an engine verified and accepted, where that is seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from resispec_verify.audit.gather import Piece
+from resispec_verify.audit.interface import Engine
+
+__all__ = ["Exercise"]
+
+
+class Exercise:
+    """Counts the draft tokens of an engine, from now on.
+
+    Parameters
+    ----------
+    engine : Engine
+    least : int
+        Accepted, and rejected, draft tokens that are wanted.
+    """
+
+    def __init__(self, engine: Engine, least: int) -> None:
+        self.engine, self.least = engine, least
+        self._before = engine.counters()
+        self._drafted = self._accepted = self._reports = 0
+        self._rounds = self._long = 0  # completions whose rounds were seen, rounds of several tokens
+
+    def add(self, piece: Piece) -> None:
+        """Count what a completion reports."""
+        if piece.drafted is not None:
+            self._drafted += piece.drafted
+            self._accepted += piece.accepted or 0
+            self._reports += 1
+        if piece.starts is not None:
+            ends = [*piece.starts[1:], len(piece.tokens)]
+            self._rounds += 1
+            self._long += sum(end - start > 1 for start, end in zip(piece.starts, ends, strict=True))
+
+    def drafts(self) -> dict[str, Any]:
+        """``drafted``, ``accepted`` and ``source``; None of each where nothing is reported."""
+        if self._reports:
+            return {"drafted": self._drafted, "accepted": self._accepted, "source": "its completions"}
+        after = self.engine.counters()
+        if self._before is not None and after is not None:
+            drafted, accepted = (now - was for now, was in zip(after, self._before, strict=True))
+            return {"drafted": drafted, "accepted": accepted, "source": "its counters, over the whole run"}
+        return {"drafted": None, "accepted": None, "source": None}
+
+    def missing(self, drafts: dict[str, Any]) -> str | None:
+        """Why what speculation does was hardly tested; None where it was, or where that is not known."""
+        name = self.engine.name
+        if drafts["drafted"] is not None:
+            accepted, rejected = drafts["accepted"], drafts["drafted"] - drafts["accepted"]
+            if min(accepted, rejected) >= self.least:
+                return None
+            return (
+                f"{name}: {accepted} draft tokens accepted and {rejected} rejected, where {self.least} of each "
+                "are wanted (--least-drafts): what happens to them was hardly tested"
+            )
+        if self._rounds and not self._long:
+            return f"{name}: every token came alone: no accepted draft token can be seen"
+        return None
+
+    def unknown(self, drafts: dict[str, Any]) -> str | None:
+        """That it is not known whether speculation was on, where that is so."""
+        if drafts["drafted"] is not None or self._rounds:
+            return None
+        return (
+            f"{self.engine.name} does not report how many draft tokens were accepted and rejected: whether "
+            "speculation was on is not known"
+        )
