@@ -59,6 +59,8 @@ class RawLaw:
         Natural logarithms of their probabilities, descending.
     complete : bool
         Whether these are all tokens there are.
+
+    Without tokens: the engine could not say this law.
     """
 
     tokens: tuple[Token, ...]

@@ -24,7 +24,7 @@ MOST_TOKENS = 1 << 20
 
 
 class BeyondReported(EngineError):
-    """A filter keeps, or may keep, tokens that were not reported: what is drawn from is not known."""
+    """What is drawn from is not known: a filter may keep tokens that were not reported, or none were."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,9 @@ def coarse_law(raw: RawLaw, sampling: Sampling, vocab: int | None = None) -> Coa
         A filter reaches beyond the reported tokens.
     """
     logs = np.asarray(raw.logprobs, np.float64)
-    if not len(logs) or not np.all(logs <= ROUNDING) or np.any(np.diff(logs) > 0):
+    if not len(logs):
+        raise BeyondReported("reports no law after some texts")
+    if not np.all(logs <= ROUNDING) or np.any(np.diff(logs) > 0):
         raise EngineError("reports log-probabilities that are positive, not a number or not in order")
     p = np.exp(logs)
     if p.sum() > 1.0 + SUM:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import redirect_stdout
 from typing import Any
 
 import numpy as np
@@ -25,11 +28,14 @@ __all__ = ["FunctionEngine"]
 class FunctionEngine:
     """Functions as an engine. They are called one at a time, with ids, and their sampling is their own.
 
+    What they print goes to standard error.
+
     Parameters
     ----------
     generate : callable
         ``generate(prompt_ids, count, seed)``: token ids, at most ``count``; or a mapping with ``tokens`` and,
-        if known, ``drafted``, ``accepted`` and ``starts`` (see `Completion`).
+        if known, ``drafted``, ``accepted`` and ``starts`` (see `Completion`). Or, with an attribute ``many``
+        that is true, ``generate(prompts, count, seeds)``: a list of such, for requests that come together.
     name : str
     law : callable, optional
         ``law(ids)``: log-probabilities or logits ``(V,)`` of the token after these ids, at temperature 1 and
@@ -53,6 +59,7 @@ class FunctionEngine:
         self.gives_laws = law is not None
         self.vocab: int | None = None
         self._one_at_a_time = threading.Lock()
+        self._batch = _Batch(lambda *arguments: self._call(self._generate, *arguments), name)
 
     def facts(self) -> dict[str, Any]:
         """Nothing but that it is a function: its sampling is its own."""
@@ -72,7 +79,10 @@ class FunctionEngine:
     ) -> Completion:
         """Call ``generate``."""
         started = time.monotonic()
-        found = self._call(self._generate, list(prompt), count, seed)
+        if getattr(self._generate, "many", False):
+            found = self._batch.ask(list(prompt), count, seed)
+        else:
+            found = self._call(self._generate, list(prompt), count, seed)
         more = dict(found) if isinstance(found, Mapping) else {"tokens": found}
         unknown = more.keys() - {"tokens", "drafted", "accepted", "starts"}
         if unknown or "tokens" not in more:
@@ -135,12 +145,47 @@ class FunctionEngine:
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         with self._one_at_a_time:
             try:
-                return function(*arguments)
+                with redirect_stdout(sys.stderr):
+                    return function(*arguments)
             except (EngineError, InputError):
                 raise
             except Exception as error:
                 text = " ".join(str(error).split())[:300]
                 raise EngineError(f"{self.name}: raises {type(error).__name__}: {text}") from None
+
+
+class _Batch:
+    """Requests of several threads in one call: those that wait while a call runs are the next one's."""
+
+    def __init__(self, call: Callable[..., Any], name: str) -> None:
+        self._call, self.name = call, name
+        self._waiting: list[tuple[list[Any], int, int, Future[Any]]] = []
+        self._lock, self._calling = threading.Lock(), threading.Lock()
+
+    def ask(self, prompt: list[Any], count: int, seed: int) -> Any:
+        """The completion of one request."""
+        mine: Future[Any] = Future()
+        with self._lock:
+            self._waiting.append((prompt, count, seed, mine))
+        with self._calling:
+            if not mine.done():
+                with self._lock:
+                    batch = [one for one in self._waiting if one[1] == count]
+                    self._waiting = [one for one in self._waiting if one[1] != count]
+                self._answer(batch, count)
+        return mine.result()
+
+    def _answer(self, batch: Sequence[tuple[list[Any], int, int, Future[Any]]], count: int) -> None:
+        try:
+            found = list(self._call([one[0] for one in batch], count, [one[2] for one in batch]))
+            if len(found) != len(batch):
+                raise EngineError(f"{self.name}: gives {len(found)} completions of {len(batch)} prompts")
+        except BaseException as error:
+            for *_, future in batch:
+                future.set_exception(error)
+            return
+        for (*_, future), one in zip(batch, found, strict=True):
+            future.set_result(one)
 
 
 def _ids(value: Any, name: str, what: str) -> list[int]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 
 from resispec_verify.audit.interface import Engine, EngineError, Prompt, Sampling
-from resispec_verify.audit.laws import coarse_law
+from resispec_verify.audit.laws import BeyondReported, coarse_law
 from resispec_verify.audit.stream import (
     BEFORE,
     DRAFTED,
@@ -180,10 +181,11 @@ def _next_row(
             likely = draw.law.tokens[int(np.argmax(draw.law.law[:-1]))]
             text = [*tokens[: draw.index], likely, likely]
             raw = reference.laws(prompts[prompt], text, len(draw.law.tokens))[-1]
-            laws[id(draw)] = onto(draw.law, coarse_law(raw, sampling, reference.vocab))
+            with suppress(BeyondReported):
+                laws[id(draw)] = onto(draw.law, coarse_law(raw, sampling, reference.vocab))
     except EngineError:
         return []
-    gain, part = _gain(draws, lambda draw: laws[id(draw)])
+    gain, part = _gain(draws, lambda draw: laws.get(id(draw)))
     ahead = gain - _gain(draws, best.law)[0]
     sentence = (
         f"the next row: as if {part:.0%} of the tokens were drawn from the law after the rejected token"

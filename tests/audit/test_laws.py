@@ -82,7 +82,7 @@ def test_a_whole_law_leaves_nothing_open():
         (RawLaw((1, 2), (0.5, 0.2)), Sampling(), "positive"),
         (RawLaw((1, 2), (math.nan, -1.0)), Sampling(), "not a number"),
         (RawLaw((1, 2), (-2.0, -1.0)), Sampling(), "not in order"),
-        (RawLaw((), ()), Sampling(), "positive"),
+        (RawLaw((), ()), Sampling(), "no law after some texts"),
         (RawLaw((1, 2), (-0.1, -0.2)), Sampling(), "sum to 1.7"),
         (RawLaw((1, 2), (-1.0, -2.0)), Sampling(top_k=3), "fewer than top-k 3"),
         (RawLaw((1, 2), (-1.0, -2.0)), Sampling(top_p=0.9), "top-p 0.9"),

@@ -5,7 +5,7 @@ import math
 import pytest
 from canned_server import VOCAB, CannedServer, Raw, toy_logprobs, toy_top
 
-from resispec_verify.audit.interface import EngineError, Sampling
+from resispec_verify.audit.interface import EngineError, RawLaw, Sampling
 from resispec_verify.audit.servers import connect
 
 PROPS = {
@@ -279,3 +279,27 @@ def test_seeds_that_it_does_not_take(engine):
 def test_a_prompt_of_nothing(engine):
     with pytest.raises(EngineError, match="a prompt has at least one token"):
         engine.complete([], 2, 0, Sampling())
+
+
+def test_a_law_that_does_not_come_with_one_token_is_asked_for_with_another(engine, server):
+    def some(body):
+        answer = completion(body)
+        if body["seed"] < 2 and body["n_probs"]:
+            del answer["completion_probabilities"]  # its token ends inside a character
+        return answer
+
+    server.routes["/completion"] = some
+    laws = engine.laws(PROMPT, TOKENS[:1], 3)
+    assert [body["seed"] for body in server.bodies("/completion")] == [0, 1, 2]
+    assert laws[0].tokens == tuple(i for i, _ in toy_top(PROMPT, 3))
+
+
+def test_a_law_that_never_comes_is_not_known(engine, server):
+    def none(body):
+        answer = completion(body)
+        answer.pop("completion_probabilities", None)
+        return answer
+
+    server.routes["/completion"] = none
+    assert engine.laws(PROMPT, TOKENS[:1], 3) == [RawLaw((), ())]
+    assert len(server.bodies("/completion")) == 8

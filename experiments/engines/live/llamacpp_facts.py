@@ -45,6 +45,15 @@ class Client:
             "/completion", **{**DRAW, "prompt": prompt, "n_predict": count, "seed": seed, **more}
         )
 
+    def stream(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+        """Pieces of a streamed completion.
+
+        The server hangs up after a stream without saying so, and the next request on the connection may fail.
+        """
+        close = {"Connection": "close"}
+        with self.http.stream("POST", "/completion", json=body, headers=close) as stream:
+            return [json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: ")]
+
     def law(self, prefix: Sequence[int], **more: Any) -> dict[int, float]:
         """Probabilities of the most probable next tokens.
 
@@ -80,9 +89,7 @@ def crowd(client: Client, asked: Sequence[Any], ask) -> list[Any]:
 def rounds(on: Client, prompt: Sequence[int]) -> None:
     """Whether a stream shows the rounds: pieces are single tokens, but their time is that of the round."""
     body = {**DRAW, "prompt": prompt, "n_predict": 64, "seed": 3, "stream": True, "timings_per_token": True}
-    with on.http.stream("POST", "/completion", json=body) as stream:
-        pieces = [json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: ")]
-    pieces = [piece for piece in pieces if piece["tokens"]]
+    pieces = [piece for piece in on.stream(body) if piece["tokens"]]
     times = [piece["timings"]["predicted_ms"] for piece in pieces]
     begins = [i for i in range(len(times)) if i == 0 or times[i] != times[i - 1]]
     kept = [end - begin - 1 for begin, end in zip(begins, [*begins[1:], len(times)], strict=True)]
@@ -142,9 +149,7 @@ def characters(off: Client, prefix: Sequence[int]) -> None:
         tokens += len(answer["tokens"])
         rows += len(answer["completion_probabilities"])
         body = {**DRAW, **asked, "prompt": prefix, "n_predict": 16, "seed": seed, "stream": True}
-        with off.http.stream("POST", "/completion", json=body) as stream:
-            pieces = [json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: ")]
-        streamed += sum(len(piece["tokens"]) for piece in pieces)
+        streamed += sum(len(piece["tokens"]) for piece in off.stream(body))
     print(f"off, T = 3: {tokens} tokens, {rows} with a law, {streamed} in a stream of the same seeds")
 
 

@@ -89,6 +89,9 @@ def generate_many(prompts: Sequence[Sequence[int]], count: int, seeds: Sequence[
     return _completions("draft", prompts, count, seeds, num_assistant_tokens=DRAFT_TOKENS)
 
 
+generate_many.many = True  # takes the prompts and seeds of several completions
+
+
 def generate(prompt_ids: Sequence[int], count: int, seed: int) -> dict[str, Any]:
     """A completion with the draft model."""
     return generate_many([prompt_ids], count, [seed])[0]
@@ -97,6 +100,9 @@ def generate(prompt_ids: Sequence[int], count: int, seed: int) -> dict[str, Any]
 def plain_many(prompts: Sequence[Sequence[int]], count: int, seeds: Sequence[int]) -> list[dict[str, Any]]:
     """Completions without a draft, one batch."""
     return _completions("plain", prompts, count, seeds)
+
+
+plain_many.many = True  # takes the prompts and seeds of several completions
 
 
 def plain(prompt_ids: Sequence[int], count: int, seed: int) -> dict[str, Any]:
@@ -111,6 +117,9 @@ def prompt_lookup_many(
     return _completions(
         "lookup", prompts, count, seeds, num_assistant_tokens=DRAFT_TOKENS, max_ngram_size=NGRAM
     )
+
+
+prompt_lookup_many.many = True  # takes the prompts and seeds of several completions
 
 
 def prompt_lookup(prompt_ids: Sequence[int], count: int, seed: int) -> dict[str, Any]:
@@ -145,6 +154,9 @@ def laws(prompt_ids: Sequence[int], tokens: Sequence[int]) -> np.ndarray:
         rows = np.asarray(logits[0, len(prompt_ids) - 1 :], np.float64)
     rows -= rows.max(axis=1, keepdims=True)
     return rows - np.log(np.exp(rows).sum(axis=1, keepdims=True))
+
+
+laws.many = True  # takes the prompt and the tokens, not one prefix
 
 
 def law(prefix_ids: Sequence[int]) -> np.ndarray:

@@ -14,7 +14,9 @@ server-schema.cpp at 23b5dbd4. What matters here:
 - Tokens of a verified draft come with ``logprob`` 0.0 and an empty ``top_logprobs`` (issue 27972): no law.
 - ``samplers`` is the order of the filters, and what is not in the list is not applied.
 - ``timings.draft_n`` and ``timings.draft_n_accepted`` are there where the request was speculative.
-- Streams bring single tokens, also of verified drafts: they do not show where rounds begin.
+- A token that ends inside a character has no entry in ``completion_probabilities``, and where it was the only
+  one the field is missing; so laws are asked for with another seed then. A stream leaves its id out, so that
+  nothing is streamed, although with ``timings_per_token`` a stream would show rounds.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ __all__ = ["LlamaCpp"]
 FLOAT32 = 2.0**-20
 # -1 and 2**32 - 1 mean any seed; builds differ in whether a seed is read as int32 or uint32.
 SEEDS = 1 << 31
+# Tokens drawn for one law, until one has it.
+DRAWS = 8
 # Asked for beyond those that are wanted: some of the most probable tokens may be barred ones.
 SPARE = 8
 FIELD = "completion_probabilities."
@@ -112,10 +116,22 @@ class LlamaCpp(Served):
         found = []
         for at in range(len(tokens)):
             prefix = ids + [int(token) for token in tokens[:at]]
-            answer = self._answer(self._body(prefix, 1, 0, plain, top, cache=not fresh))
-            entry = self.client.need(answer, dict, "completion_probabilities", 0)
-            found.append(self._law(entry, top, self._barred(answer)))
+            found.append(self._law_after(prefix, plain, top, cache=not fresh))
         return found
+
+    def _law_after(self, prefix: list[int], plain: Sampling, top: int, *, cache: bool) -> RawLaw:
+        """The law after a text; it comes with a token, not with every one, so that several are drawn."""
+        answer: dict[str, Any] = {}
+        for seed in range(DRAWS):
+            answer = self._answer(self._body(prefix, 1, seed, plain, top, cache=cache))
+            if answer.get("completion_probabilities"):
+                entry = self.client.need(answer, dict, "completion_probabilities", 0)
+                return self._law(entry, top, self._barred(answer))
+            if not answer.get("tokens"):
+                break
+        else:
+            return RawLaw((), ())
+        self.client.fail("its answer has no field completion_probabilities")
 
     def body(self, prompt: Prompt, count: int, seed: int, sampling: Sampling) -> dict[str, Any]:
         """Of a completion without laws."""
