@@ -64,6 +64,8 @@ def logs(*laws: tuple[float, ...]) -> torch.Tensor:
 def write(folder: Path) -> None:
     """Write all inputs into a folder."""
     shutil.copy(ROOT / "examples" / "smollm2-skip6-N8-fp16.pt", folder / "example.pt")
+    for name in ("on", "off"):
+        shutil.copy(ROOT / "examples" / f"completions-{name}.jsonl", folder / f"{name}.jsonl")
     flat = {"target_logits": rows(1, 5, 6), "draft_logits": rows(2, 5, 6)}
     np.savez(folder / "dump.npz", **flat)
     torch.save({k: torch.from_numpy(v) for k, v in flat.items()}, folder / "dump.pt")
