@@ -1,4 +1,4 @@
-"""Whether speculation was exercised: draft tokens that an engine verified and accepted, where that is seen."""
+"""Whether speculation was exercised: draft tokens that an engine verified and accepted, where that shows."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from typing import Any
 
 from resispec_verify.audit.gather import Piece
 from resispec_verify.audit.interface import Engine
+from resispec_verify.runs.journal import Journal
 
 __all__ = ["Exercise"]
+
+# Of a line of a journal.
+COUNTERS = "counters"
 
 
 class Exercise:
@@ -17,12 +21,19 @@ class Exercise:
     ----------
     engine : Engine
     least : int
-        Accepted, and rejected, draft tokens that are wanted.
+        Accepted, and rejected, draft tokens that are wanted; 0 asks for nothing.
+    journal : Journal, optional
+        Of a run that goes on.
     """
 
-    def __init__(self, engine: Engine, least: int) -> None:
+    def __init__(self, engine: Engine, least: int, journal: Journal | None = None) -> None:
         self.engine, self.least = engine, least
         self._before = engine.counters()
+        kept = [] if journal is None else [e for e in journal.entries if e.get("who") == COUNTERS]
+        if kept:  # an earlier part of this run began to count
+            self._before = tuple(kept[0]["before"])
+        elif journal is not None and self._before is not None:
+            journal.append({"who": COUNTERS, "before": list(self._before)})
         self._drafted = self._accepted = self._reports = 0
         self._rounds = self._long = 0  # completions whose rounds were seen, rounds of several tokens
 
@@ -44,22 +55,32 @@ class Exercise:
         after = self.engine.counters()
         if self._before is not None and after is not None:
             drafted, accepted = (now - was for now, was in zip(after, self._before, strict=True))
-            return {"drafted": drafted, "accepted": accepted, "source": "its counters, over the whole run"}
+            if min(drafted, accepted) >= 0:  # else the server began anew
+                return {
+                    "drafted": drafted,
+                    "accepted": accepted,
+                    "source": "its counters, over the whole run",
+                }
         return {"drafted": None, "accepted": None, "source": None}
 
     def missing(self, drafts: dict[str, Any]) -> str | None:
         """Why what speculation does was hardly tested; None where it was, or where that is not known."""
         name = self.engine.name
+        if self.least == 0:
+            return None
         if drafts["drafted"] is not None:
             accepted, rejected = drafts["accepted"], drafts["drafted"] - drafts["accepted"]
             if min(accepted, rejected) >= self.least:
                 return None
             return (
-                f"{name}: {accepted} draft tokens accepted and {rejected} rejected, where {self.least} of each "
-                "are wanted (--least-drafts): what happens to them was hardly tested"
+                f"{name}: {accepted} draft tokens accepted and {rejected} rejected, where {self.least} of "
+                "each are wanted (--least-drafts): what happens to them was hardly tested"
             )
         if self._rounds and not self._long:
-            return f"{name}: every token came alone: no accepted draft token can be seen"
+            return (
+                f"{name}: every token came alone: no accepted draft token can be seen (--least-drafts 0, where "
+                "it hands on tokens one by one)"
+            )
         return None
 
     def unknown(self, drafts: dict[str, Any]) -> str | None:

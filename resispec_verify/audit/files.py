@@ -221,6 +221,11 @@ def audit_files(
             )
     notes += _remarks(control.found_at(each), test.repeated["off"].found_at(each), repeats, b)
     verdict = "not-rejected" if found is None and repeats is None else "rejected"
+    if verdict == "not-rejected" and not unlike:
+        notes.append(
+            "whether drafts were accepted and rejected cannot be seen in files of completions; "
+            "not rejecting is no proof"
+        )
     best = test.detectable(each, power)
     return {
         "verdict": "reference-mismatch" if unlike else verdict,
@@ -330,9 +335,4 @@ def _remarks(drift: int | None, off: int | None, on: int | None, b: Stream) -> l
                 f"completions of a prompt in {name} equal the one before, or those of the batch before, more "
                 "often than independent ones do: it looks like repeated seeds"
             )
-    if not found:
-        found.append(
-            "whether drafts were accepted and rejected cannot be seen in files of completions; "
-            "not rejecting is no proof"
-        )
     return found

@@ -140,7 +140,7 @@ class _Run:
 
     def _prepare(self) -> None:
         found = self.found
-        self.exercise = Exercise(self.engine, self.settings.least_drafts)
+        self.exercise = Exercise(self.engine, self.settings.least_drafts, self.journal)
         found.facts = {"engine": self.engine.facts(), "reference": self.reference.facts()}
         self.oddities.update(self._reports())
         if self.reference.tokens_are == self.engine.tokens_are == "ids":

@@ -21,6 +21,8 @@ __all__ = ["SampleAudit"]
 FEW = 2
 # The reference's seeds begin so far after the engine's: with equal seeds the two need not be independent.
 APART = 500_000
+# Evidence of repeated seeds, in nats, at which a rejection is called that.
+NAMED = math.log(1000.0)
 # Of the run's time, what the control may take beyond its end.
 EXTRA = 0.5
 
@@ -136,8 +138,8 @@ class SampleAudit:
             "detectable_tv": best.tv,
         }
         found.path = {
-            "engine": thinned(test.trajectory),
-            "reference": thinned(self.control.trajectory),
+            "engine": thinned(test.trajectory.tolist()),
+            "reference": thinned(self.control.trajectory.tolist()),
         }
         if not test.pairs:
             return
@@ -173,14 +175,15 @@ class SampleAudit:
             }
             for one in self.test.witness(0.01)
         ]  # fmt: skip
-        if (at := repeats.found_at(level)) is not None:
+        at = repeats.found_at(level)
+        if at is not None or repeats.log_evidence >= NAMED:
             found.looks_like = (
                 f"repeated seeds: {repeats.equal} of {repeats.neighbours} completions equal the one before "
                 "of the same prompt, though every request has a seed of its own"
             )
         else:
-            at = self.test.found_at(level)
             found.looks_like = "first tokens with other frequencies than the reference's"
+        at = self.test.found_at(level) if at is None else at
         found.found_after = None if at is None else at * self.settings.first
         found.reasons.append(
             f"{self.engine.name}: its completions are not those of {self.reference.name}, after {at} pairs: "

@@ -42,7 +42,8 @@ class EngineOptions(Options):
     reference_url
         The same engine without speculation; in the same forms. --reference does as well.
     draft_url
-        The draft model, served alone: a rejection can then say what became of its tokens.
+        The draft model, served alone, or FILE.py:law of it: a rejection can then say what became of its
+        tokens.
     law
         For a reference that is a function: FILE.py:law, called (ids), the logits after these ids.
     encode
@@ -199,7 +200,7 @@ class _Audit:
             try:
                 engine = self._open(on)
                 reference = self._open(off, law=True)
-                draft = None if self.engines.draft_url is None else self._open(self.engines.draft_url)
+                draft = None if self.engines.draft_url is None else self._draft(self.engines.draft_url)
             except EngineError as error:
                 raise InputError(str(error)) from None
             settings = self._settings(prompts, reference)
@@ -240,22 +241,24 @@ class _Audit:
         self.opened.append(found)
         return found
 
+    def _draft(self, name: str) -> Engine:
+        """The draft's laws: of a server, or of a function that is called as --law is."""
+        if "://" in name:
+            draft = self._open(name)
+            if not draft.gives_laws:
+                raise InputError(f"--draft-url {name}: gives no log-probabilities of token ids; leave it out")
+            return draft
+        law = load_callable(name, " or http://host:port")
+        return FunctionEngine(law, name, law=law)
+
     def _header(self, on: str, off: str, settings: AuditSettings) -> dict[str, Any]:
         """What may share a journal: all that the completions depend on."""
         if str(self.output.resume) == "-":
             raise InputError("--resume needs a file: a journal cannot go to standard output")
         names = [one.name for one in self.opened]
         facts = settings.facts()
-        for name in (
-            "tokens",
-            "requests",
-            "seconds",
-            "alpha",
-            "power",
-            "least_drafts",
-            "band",
-            "concurrency",
-        ):
+        # Not the tokens: the completions of one text are chosen, and begin, by how many there are to be.
+        for name in ("seconds", "alpha", "power", "least_drafts", "concurrency"):
             del facts[name]
         return {
             "journal": "resispec-verify audit",

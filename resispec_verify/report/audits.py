@@ -49,7 +49,7 @@ def print_audit(result: AuditResult, console: Any) -> None:
             "first tokens whose frequencies differ most",
             [
                 {"tokens": json.dumps(one["tokens"]), "engine": f"{one['seen']:.3f}",
-                 "reference": f"{one['due']:.3f}", "beyond noise": "yes" if one["beyond_noise"] else "no"}
+                 "reference": f"{one['due']:.3f}"}
                 for one in result.prefixes_off
             ],
             left=("tokens",),
@@ -179,8 +179,7 @@ def print_files(found: Mapping[str, Any], console: Any) -> None:
             "first tokens whose frequencies differ most",
             [
                 {"prompt": json.dumps(one["prompt"]), "tokens": json.dumps(one["tokens"]),
-                 "this": f"{one['frequency_on']:.3f}", "reference": f"{one['frequency_off']:.3f}",
-                 "beyond noise": "yes" if one["beyond_noise"] else "no"}
+                 "this": f"{one['frequency_on']:.3f}", "reference": f"{one['frequency_off']:.3f}"}
                 for one in found["witness"]
             ],
             left=("prompt", "tokens"),

@@ -141,9 +141,9 @@ def test_pieces_of_a_stream_are_rounds(engine):
     assert (found.drafted, found.accepted, found.laws) == (9, 3, None)
 
 
-def test_single_tokens_show_no_rounds(engine, server):
+def test_single_tokens_are_rounds_without_accepted_drafts(engine, server):
     server.routes[PATH] = lambda body: events([{"choices": [{"token_ids": [token]}]} for token in TOKENS])
-    assert engine.complete(PROMPT, 5, 0, Sampling()).starts is None
+    assert engine.complete(PROMPT, 5, 0, Sampling()).starts == [*range(len(TOKENS))]
 
 
 @pytest.mark.parametrize("k", [1, 4])

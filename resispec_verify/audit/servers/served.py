@@ -110,15 +110,15 @@ class Served:
         return found[0], found[1]
 
 
-def rounds(pieces: Sequence[int]) -> list[int] | None:
+def rounds(pieces: Sequence[int]) -> list[int]:
     """Where rounds began, of how many tokens each piece of a stream brought.
 
-    None where each brought one: an engine that hands over single tokens looks the same with and without
-    rounds. Pieces that a busy server joins are one round here.
+    An engine that hands over single tokens looks as if it accepted no draft token. Pieces that a busy server
+    joins are one round here.
     """
     starts, at = [], 0
     for size in pieces:
         if size:
             starts.append(at)
             at += size
-    return starts if len(starts) < at else None
+    return starts
