@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import fake_engine
@@ -23,9 +23,7 @@ def raw_law(law: np.ndarray, top: int) -> RawLaw:
     best = np.argpartition(-law, k - 1)[:k]
     best = best[np.argsort(-law[best], kind="stable")]
     best = best[law[best] > 0]
-    return RawLaw(
-        tuple(best.tolist()), tuple(np.minimum(np.log(law[best]), 0.0).tolist()), k == len(law)
-    )
+    return RawLaw(tuple(best.tolist()), tuple(np.minimum(np.log(law[best]), 0.0).tolist()), k == len(law))
 
 
 @dataclass
@@ -136,7 +134,7 @@ def draft_of(engine: InProcess) -> InProcess:
 def sampling_of(fault: str | None) -> Sampling:
     """What shows the fault, as the package states it."""
     asked = fake_engine.FAULTS[fault].sampling if fault else fake_engine.PLAIN
-    return replace(Sampling(), temperature=asked.temperature, top_k=asked.top_k, top_p=asked.top_p, min_p=asked.min_p)  # fmt: skip
+    return Sampling(asked.temperature, asked.top_k, asked.top_p, asked.min_p)
 
 
 __all__ = ["PROMPTS", "InProcess", "draft_of", "raw_law", "sampling_of", "two"]
