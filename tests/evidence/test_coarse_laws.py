@@ -55,11 +55,10 @@ def worst(boxes, draws, band, slack, stop, others=None):
         if len(history) == draws or (history and test.log_evidence > stop):
             return value
         low, high = boxes[len(history) % len(boxes)]
-        values = np.array([after((*history, cell)) for cell in range(len(low))])
+        values = [after((*history, cell)) for cell in range(len(low))]
         laws = vertices(low, high, band)
-        return max(float(np.where(law > 1e-15, law * values, 0.0).sum()) if np.isfinite(values).all()
-                   else float(sum(p * v for p, v in zip(law, values, strict=True) if p > 1e-15))
-                   for law in laws)  # fmt: skip
+        # What cannot be drawn may be infinite evidence.
+        return max(sum(p * v for p, v in zip(law, values, strict=True) if p > 1e-15) for law in laws)
 
     return after(())
 
@@ -98,17 +97,30 @@ def test_expectation_with_laws_that_are_given_and_follow_the_draws_is_at_most_1(
 
 def test_the_same_enumeration_finds_an_expectation_above_1_of_what_is_not_the_null():
     """Without it, nothing above could fail."""
-    assert worst_of_law(np.array([0.9, 0.05, 0.05])) > 1.05
-
-
-def worst_of_law(true):
-    total = 0.0
+    true, total = np.array([0.0, 0.1, 0.9]), 0.0
     for cells in itertools.product(range(3), repeat=3):
-        test = CoarseTest(slack=1e-9)
+        test = CoarseTest(("given",), slack=1e-9)
         for cell in cells:
-            test.add(EXACT[1], EXACT[1], cell)
+            test.add(EXACT[0], EXACT[0], cell, [true])
         total += math.prod(true[list(cells)]) * math.exp(test.log_evidence)
-    return total
+    assert total > 1.05
+
+
+@pytest.mark.parametrize("band", [0.0, 0.05, 0.3])
+@pytest.mark.parametrize("width", [0.0, 0.02])
+@pytest.mark.parametrize("laws", [EXACT, CLOSED, COIN, SMALL_TAIL])
+def test_the_share_below_a_cut_has_the_expectation_that_its_bound_allows(laws, band, width):
+    """Exactly, of one draw; also where the others have less mass than the band may give them."""
+    for low, high in box(laws, width):
+        room = 0.5 * float((high - low).sum())
+        shares = []
+        for cell in range(len(low)):
+            test = CoarseTest(band=band, slack=1.0)
+            test.add(low, high, cell)
+            shares.append(test._below)
+        for law in vertices(low, high, band):
+            expected = law @ np.array(shares)
+            assert np.all(np.abs(expected - np.array(CUTS)) <= band + room + 1e-12)
 
 
 def zipf(rng, k=8):
@@ -194,7 +206,10 @@ def test_detectable_shrinks_with_the_draws_and_grows_with_the_band():
         test = CoarseTest(band=band)
         for cell in np.random.default_rng(0).choice(3, size=draws, p=law):
             test.add(law, law, int(cell))
-        found[band, draws] = test.detectable(1e-6, 0.99)
+        assert test.detectable(1e-6, 0.99) == max(
+            cut.detectable for cut in test.cuts(1e-6, 0.99) if cut.at <= 15 / 16
+        )
+        found[band, draws] = test.cuts(1e-6, 0.99)[CUTS.index(0.5)].detectable
     assert found[0.0, 400] < found[0.0, 100]
     assert found[0.0, 400] + 0.04 < found[0.05, 400] < found[0.0, 400] + 0.06
     assert all(cut.detectable == 1.0 for cut in CoarseTest().cuts(1e-6, 0.99))
@@ -206,15 +221,21 @@ def test_the_closed_form_of_a_cut_is_the_integral_that_it_stands_for(n, bound):
     start = math.asin(math.sqrt(bound))  # theta = sin(angle)**2, and the Beta law is uniform in the angle
     for seen in (0.0, 0.3 * n, bound * n, 0.5 * (1 + bound) * n, n):
 
-        def gain(angle, seen=seen):
+        def log_gain(angle, seen=seen):
             up, down = math.sin(angle) ** 2 / bound, math.cos(angle) ** 2 / (1.0 - bound)
-            return up**seen * down ** (n - seen)
+            return (seen * math.log(up) if seen else 0.0) + ((n - seen) * math.log(down) if seen < n else 0.0)
 
         peak = min(max(math.asin(math.sqrt(seen / n)), start + 1e-3), math.pi / 2 - 1e-3)
-        area = sum(quad(gain, *ends, limit=400)[0] for ends in ((start, peak), (peak, math.pi / 2)))
-        due = math.log(area / (math.pi / 2 - start))
+        most = log_gain(peak)
+        area = sum(
+            quad(lambda x, f=log_gain, top=most: math.exp(f(x) - top), *ends, limit=400)[0]
+            for ends in ((start, peak), (peak, math.pi / 2))
+        )
+        due = most + math.log(area / (math.pi / 2 - start))
         found = _beyond(np.array([seen]), n, np.array([bound]))[0]
-        if found == -math.inf:  # the incomplete Beta function is below the least float: less is said, never more
+        if (
+            found == -math.inf
+        ):  # the incomplete Beta function is below the least float: less is said, never more
             assert seen < bound * n
             assert due < 0
         else:
