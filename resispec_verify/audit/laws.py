@@ -12,14 +12,14 @@ import numpy as np
 
 from resispec_verify.audit.interface import EngineError, RawLaw, Sampling, Token
 
-__all__ = ["BeyondReported", "CoarseLaw", "coarse_law", "distance"]
+__all__ = ["MOST_TOKENS", "BeyondReported", "CoarseLaw", "coarse_law", "distance"]
 
 # Reported log-probabilities are float32: the logarithm of the sum over V <= 2**20 tokens, pairwise or in
 # blocks, and the difference are right to some 2**-20 of the value, and the value of what matters is below 16.
 ROUNDING = 2.0**-16
 # A sum in float32 over a whole vocabulary, one after the other, was seen to miss 1 by 2.6e-4.
 SUM = 2.0**-10
-# Where the vocabulary is not known: more than any engine has.
+#: Where the vocabulary is not known: more than any engine has.
 MOST_TOKENS = 1 << 20
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 
-from resispec_verify.audit.interface import Engine, EngineError, Prompt, Sampling
-from resispec_verify.audit.laws import BeyondReported, coarse_law
+from resispec_verify.audit.interface import Engine, EngineError, Prompt, Sampling, Token
+from resispec_verify.audit.laws import MOST_TOKENS, BeyondReported, CoarseLaw, coarse_law
 from resispec_verify.audit.stream import (
     BEFORE,
     DRAFTED,
@@ -21,7 +20,6 @@ from resispec_verify.audit.stream import (
     SHARED,
     Draw,
     Stream,
-    onto,
 )
 from resispec_verify.evidence.coarse_laws import own_bets
 
@@ -49,9 +47,11 @@ TEMPERATURES = (
 )
 # Shares of the draws that a fault may concern.
 PARTS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 0.95, 0.99)
-# Draws that are explained, the latest, and those for which one more law is asked.
+# Draws that are explained, the latest, and those for which more laws are asked.
 MOST = 4000
-ASKED = 160
+ASKED = 60
+# Tokens that may have been rejected: so many laws are asked for each of those draws.
+LIKELY = 4
 # Evidence, in nats, that one place in a round alone must have to be named.
 ALONE = 7.0
 # Nats by which an explanation must be ahead of the next one to stand alone.
@@ -62,9 +62,20 @@ Law = Callable[[Draw], "np.ndarray | None"]
 
 
 class _Look(NamedTuple):
+    """An explanation.
+
+    Attributes
+    ----------
+    gain : float
+        Logarithm of the likelihood that it gains.
+    sentence : str
+    ratio : float64 array (draws,)
+        Likelihood of each token in the fault's law, over that in its own.
+    """
+
     gain: float
     sentence: str
-    law: Law
+    ratio: np.ndarray
 
 
 def looks_like(stream: Stream, reference: Engine, prompts: Sequence[Prompt], sampling: Sampling) -> str:
@@ -75,7 +86,8 @@ def looks_like(stream: Stream, reference: Engine, prompts: Sequence[Prompt], sam
     """
     place = _place(stream)
     draws = [draw for draw in stream.draws if place is None or _in(draw, place)][-MOST:]
-    found = sorted(_all(stream, draws), key=lambda look: -look.gain)
+    vocab = reference.vocab or MOST_TOKENS
+    found = sorted([*_all(stream, draws), _row_before(stream, draws, vocab)], key=lambda look: -look.gain)
     found += _next_row(draws, stream, reference, prompts, sampling, found[0])
     found.sort(key=lambda look: -look.gain)
     if found[0].gain < math.log(100.0):
@@ -87,22 +99,22 @@ def looks_like(stream: Stream, reference: Engine, prompts: Sequence[Prompt], sam
 
 def _all(stream: Stream, draws: Sequence[Draw]) -> list[_Look]:
     def of(sentence: Callable[[float], str], law: Law, parts: Sequence[float] = PARTS) -> _Look:
-        gain, part = _gain(draws, law, parts)
-        return _Look(gain, sentence(part), law)
+        ratio = np.array([_cell_ratio(draw, law(draw)) for draw in draws])
+        gain, part = _best(ratio, parts)
+        return _Look(gain, sentence(part), ratio)
 
-    found = [
-        max(
-            of(lambda part, ratio=ratio: _temperature(ratio), _tempered(1 / ratio), (1.0,))
-            for ratio in TEMPERATURES
-        )
+    tempered = [
+        of(lambda part, ratio=ratio: _temperature(ratio), _tempered(1 / ratio), (1.0,))
+        for ratio in TEMPERATURES
     ]
+    found = [max(tempered, key=lambda look: look.gain)]
     for i, name in enumerate(own_bets(np.array([0.75, 0.25]))[0]):
         if not name.startswith("temperature"):
             found.append(
                 of(lambda part, name=name: _own(name, part), lambda draw, i=i: own_bets(draw.law.law)[1][i])
             )
     for i, name in enumerate(stream.names):
-        if name in _SENTENCES:
+        if name in _SENTENCES and name != BEFORE:
             found.append(
                 of(
                     lambda part, name=name: _SENTENCES[name].format(part=f"{part:.0%}"),
@@ -112,17 +124,35 @@ def _all(stream: Stream, draws: Sequence[Draw]) -> list[_Look]:
     return found
 
 
-def _gain(draws: Sequence[Draw], law_of: Law, parts: Sequence[float] = PARTS) -> tuple[float, float]:
+def _cell_ratio(draw: Draw, law: np.ndarray | None) -> float:
+    due = draw.law.law[draw.cell]
+    return 1.0 if law is None or due <= 0 else float(law[draw.cell] / due)
+
+
+def _best(ratio: np.ndarray, parts: Sequence[float] = PARTS) -> tuple[float, float]:
     """Log-likelihood that is gained with the best part of the draws from a law, and that part."""
-    ratios = []
-    for draw in draws:
-        law, due = law_of(draw), draw.law.law[draw.cell]
-        ratios.append(1.0 if law is None or due <= 0 else float(law[draw.cell] / due))
-    ratio = np.array(ratios)
     with np.errstate(divide="ignore"):
         logs = [float(np.log1p(part * (ratio - 1.0)).sum()) for part in parts]
     best = int(np.argmax(logs))
     return logs[best], parts[best]
+
+
+def _row_ratio(row: CoarseLaw | None, draw: Draw, token: Token, vocab: int) -> float:
+    """Likelihood of a token in the law of another row, over that in its own.
+
+    A law of another row has most of its mass on tokens that are not reported here, as has any that is wrong;
+    so it is the token that counts and not its cell, and those that neither reports are alike.
+    """
+    if row is None:
+        return 1.0
+    due = _mass(draw.law, token, vocab)
+    return _mass(row, token, vocab) / due if due > 0 else 1.0
+
+
+def _mass(law: CoarseLaw, token: Token, vocab: int) -> float:
+    masses, cell = law.law, law.cell(token)
+    others = max(1, vocab - len(law.tokens)) if cell == len(law.tokens) else 1
+    return float(masses[cell]) / others
 
 
 def _tempered(power: float) -> Law:
@@ -160,6 +190,17 @@ _SENTENCES = {
 }
 
 
+def _row_before(stream: Stream, draws: Sequence[Draw], vocab: int) -> _Look:
+    """Whether tokens are drawn from the row before."""
+    rows = {(draw.request, draw.index): draw.law for draw in stream.draws}
+    ratios = [
+        _row_ratio(rows.get((draw.request, draw.index - 1)), draw, _token(stream, draw), vocab)
+        for draw in draws
+    ]
+    gain, part = _best(np.array(ratios))
+    return _Look(gain, _SENTENCES[BEFORE].format(part=f"{part:.0%}"), np.array(ratios))
+
+
 def _next_row(
     draws: Sequence[Draw],
     stream: Stream,
@@ -170,27 +211,56 @@ def _next_row(
 ) -> list[_Look]:
     """Whether a token after a rejection is drawn one row too late: asks for more laws.
 
-    The rejected token is not known; the most probable one stands for it. On the draws for which that was
+    The rejected token is not known; the most probable ones stand for it. On the draws for which that was
     asked it is compared with the best of the others.
     """
-    draws = draws[-ASKED:]
-    laws: dict[int, np.ndarray] = {}
+    asked = draws[-ASKED:]
+    ratios = []
     try:
-        for draw in draws:
-            prompt, tokens = stream.completions[draw.request]
-            likely = draw.law.tokens[int(np.argmax(draw.law.law[:-1]))]
-            text = [*tokens[: draw.index], likely, likely]
-            raw = reference.laws(prompts[prompt], text, len(draw.law.tokens))[-1]
-            with suppress(BeyondReported):
-                laws[id(draw)] = onto(draw.law, coarse_law(raw, sampling, reference.vocab))
+        for draw in asked:
+            ratio, token = 0.0, _token(stream, draw)
+            for rejected, share in _rejected(draw, stream):
+                prompt, tokens = stream.completions[draw.request]
+                row = _after(reference, prompts[prompt], [*tokens[: draw.index], rejected], draw, sampling)
+                ratio += share * _row_ratio(row, draw, token, reference.vocab or MOST_TOKENS)
+            ratios.append(ratio)
     except EngineError:
         return []
-    gain, part = _gain(draws, lambda draw: laws.get(id(draw)))
-    ahead = gain - _gain(draws, best.law)[0]
+    gain, part = _best(np.array(ratios))
+    if gain < AHEAD:
+        return []
+    ahead = gain - _best(best.ratio[-ASKED:])[0]
     sentence = (
         f"the next row: as if {part:.0%} of the tokens were drawn from the law after the rejected token"
     )
-    return [_Look(best.gain + ahead, sentence, best.law)]
+    return [_Look(best.gain + ahead, sentence, best.ratio)]
+
+
+def _rejected(draw: Draw, stream: Stream) -> list[tuple[Token, float]]:
+    """Tokens that were likely rejected, with their shares: by (q - p)+ where the draft's law is known."""
+    law = draw.law.law[:-1]
+    draft = draw.others[stream.names.index(DRAFTED)] if DRAFTED in stream.names else None
+    weights = law if draft is None or not (draft[:-1] > law).any() else np.maximum(draft[:-1] - law, 0.0)
+    best = np.argsort(-weights, kind="stable")[:LIKELY]
+    shares = weights[best] / weights[best].sum()
+    return [(draw.law.tokens[i], float(x)) for i, x in zip(best, shares, strict=True) if x > 0]
+
+
+def _after(
+    reference: Engine, prompt: Prompt, tokens: list[Token], draw: Draw, sampling: Sampling
+) -> CoarseLaw | None:
+    """The law after these tokens, as many as the draw's law has; None where it is not known."""
+    if not isinstance(prompt, str):  # else a server computes, or is asked for, the laws before as well
+        prompt, tokens = (*prompt, *(int(token) for token in tokens)), []
+    raw = reference.laws(prompt, [*tokens, draw.law.tokens[0]], len(draw.law.tokens))[-1]
+    try:
+        return coarse_law(raw, sampling, reference.vocab)
+    except BeyondReported:
+        return None
+
+
+def _token(stream: Stream, draw: Draw) -> Token:
+    return stream.completions[draw.request][1][draw.index]
 
 
 def _in(draw: Draw, place: int) -> bool:

@@ -17,8 +17,9 @@ from resispec_verify.audit.stream import Stream
 __all__ = ["smallest_request"]
 
 # The first token is not speculative, so that two are the fewest that can show anything.
-LENGTHS = (2, 3, 4, 6, 8, 16, 32, 64)
-REPEATS = 200
+LENGTHS = (2, 3, 4, 8, 16, 32, 64)
+# Tokens of one length at least; else as many as the rejection looked at.
+TOKENS = 400
 # Evidence at which a request shows it: it explains a verdict and decides none.
 ENOUGH = math.log(1000.0)
 # Seeds of these requests begin so far after those of the run.
@@ -47,7 +48,7 @@ def smallest_request(
     dict or None
         ``prompt``, ``tokens`` a request, ``requests`` it took, their ``seeds``, the most different
         ``tokens_off``, and the ``request`` itself as it is sent, where it is one. None where repetitions of
-        each length, 200 or as many tokens as the rejection took, showed nothing.
+        each length, 400 tokens or as many as the rejection was looked at with, showed nothing.
 
     Raises
     ------
@@ -81,7 +82,7 @@ def _shown(gatherer: Gatherer, stream: Stream, length: int) -> dict[str, Any] | 
             requests = piece.request + 1
             if alone.log_evidence >= ENOUGH:
                 return {"tokens": length, "requests": requests, "tokens_off": alone.tokens_off(4)}
-            if requests >= max(REPEATS, stream.test.draws // length):
+            if requests * length >= max(TOKENS, stream.test.draws):
                 return None
     return None
 

@@ -140,10 +140,10 @@ class CoarseTest:
         if cell == len(high) - 1 and high[cell] == 0 and self.band == 0:
             self.impossible += 1
         law = 0.5 * (low + high)
+        # What is bet on may be any law; what is cut must be within the band of the draw's.
+        self._cut(law / law.sum(), 0.5 * float((high - low).sum()), cell)
         law[-1] = max(law[-1], self.band)
-        law /= law.sum()
-        self._bet(law, low, high, cell, others)
-        self._cut(law, 0.5 * float((high - low).sum()), cell)
+        self._bet(law / law.sum(), low, high, cell, others)
         self.draws += 1
         self.log_evidence = self._evidence()
         self._path.append(self.log_evidence)
