@@ -78,8 +78,8 @@ class Exercise:
             )
         if self._rounds and not self._long:
             return (
-                f"{name}: every token came alone: no accepted draft token can be seen (--least-drafts 0, where "
-                "it hands on tokens one by one)"
+                f"{name}: every token came alone: no accepted draft token can be seen (--least-drafts 0, "
+                "where it hands on tokens one by one)"
             )
         return None
 
