@@ -36,8 +36,11 @@ __all__ = ["Progress", "audit"]
 Progress = Callable[[str, int, float], None]
 # Of the engine's tokens, what the reference is tested on first; on more where the engine is rejected.
 CONTROL = 1 / 4
-# Where the engine is rejected after n tokens, the reference must pass on so many times n.
-AGAIN = 2
+# Where the engine is rejected after n tokens, the reference must pass on so many times n, and on so many times
+# as far as the run's tokens go: one with the same fault may need more tokens, by chance.
+AGAIN, AMPLE = 2, 10
+# Tokens that may be drawn for each of these.
+LONGER = 4
 # Of the run's time, what the control and the explanation of a rejection may take beyond its end.
 EXTRA = 0.5
 # Of the engine's tokens, those of short completions of one text; their length, and where their seeds begin.
@@ -321,7 +324,7 @@ class _Run:
         at = stream.found_at(self.alpha)
         if at is not None:
             self._explain(stream)
-            if self._control_again(plain, control, pieces, AGAIN * at):
+            if self._control_again(plain, control, pieces, max(AGAIN * at, min(AMPLE * at, chosen.tokens))):
                 return "control"
             self._rejected(stream, at)
             return "rejected"
@@ -349,10 +352,12 @@ class _Run:
         """The reference on more tokens than rejected the engine; whether it is rejected as well."""
         control.until = self.until + EXTRA * self.settings.seconds
         try:
-            if plain.test.draws < tokens:
-                for piece in self._some(control, tokens - plain.test.draws, pieces):
-                    self._add(plain, piece)
-                    self.progress("control again", plain.test.draws, plain.log_evidence / math.log(10))
+            # Where some laws are not known, not every token is a draw.
+            for piece in self._some(control, LONGER * (tokens - plain.test.draws), pieces):
+                self._add(plain, piece)
+                self.progress("control again", plain.test.draws, plain.log_evidence / math.log(10))
+                if plain.test.draws >= tokens:
+                    break
         except (OutOfTime, EngineError) as error:
             self.found.notes.append(
                 f"the control has only {plain.test.draws} tokens, where {tokens} were wanted: "
