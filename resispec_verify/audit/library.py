@@ -53,6 +53,7 @@ class FunctionEngine:
         self.gives_laws = law is not None
         self.vocab: int | None = None
         self._one_at_a_time = threading.Lock()
+        self._closed = False
 
     def facts(self) -> dict[str, Any]:
         """Nothing but that it is a function: its sampling is its own."""
@@ -130,10 +131,14 @@ class FunctionEngine:
         return None
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Wait for the call that is running, if any; those that wait for it are not made."""
+        with self._one_at_a_time:
+            self._closed = True
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         with self._one_at_a_time:
+            if self._closed:
+                raise EngineError(f"{self.name}: was closed")
             try:
                 return function(*arguments)
             except (EngineError, InputError):

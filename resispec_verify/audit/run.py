@@ -36,8 +36,8 @@ __all__ = ["Progress", "audit"]
 Progress = Callable[[str, int, float], None]
 # Of the engine's tokens, what the reference is tested on first; on more where the engine is rejected.
 CONTROL = 1 / 4
-# Where the engine is rejected after n tokens, the reference must pass on so many times n, and on so many times
-# as far as the run's tokens go: one with the same fault may need more tokens, by chance.
+# Where the engine is rejected after n tokens, the reference must pass on so many times n, and on up to so
+# many times as far as the run's tokens go: one with the same fault may need more tokens, by chance.
 AGAIN, AMPLE = 2, 10
 # Tokens that may be drawn for each of these.
 LONGER = 4
@@ -135,8 +135,8 @@ class _Run:
         except EngineError as error:
             found.stopped = "error"
             found.reasons.append(f"{error}")
-            if found.verdict == "error" and found.requests:
-                found.notes.append("what was gathered before is in the evidence above; a journal keeps it")
+        if found.verdict == "error" and found.requests:
+            found.notes.append("what was gathered before is in the evidence above; a journal keeps it")
         found.notes += [f"{text} ({times} times)" for text, times in self.oddities.items()]
         found.seconds = time.monotonic() - self.started
         return found
@@ -319,7 +319,8 @@ class _Run:
         found, chosen = self.found, self.settings
         found.places = stream.places()
         found.path["engine"] = _path(stream.path)
-        found.cuts = [cut._asdict() for cut in stream.test.cuts(0.5 * self.alpha, chosen.power)]
+        if stream.test.cut_draws:  # else there is nothing that was seen
+            found.cuts = [cut._asdict() for cut in stream.test.cuts(0.5 * self.alpha, chosen.power)]
         found.drafts = self._drafts()
         at = stream.found_at(self.alpha)
         if at is not None:

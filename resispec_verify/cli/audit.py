@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -187,6 +187,8 @@ class _Audit:
     def run(self, on: str, off: str, prompts: tuple[Prompt, ...]) -> AuditResult:
         """The result; an engine that does not answer at the beginning is bad input."""
         with ExitStack() as stack:
+            # What functions print is not part of the report, which may go there.
+            stack.enter_context(redirect_stdout(sys.stderr))
             stack.callback(lambda: [one.close() for one in self.opened])
             try:
                 engine = self._open(on)

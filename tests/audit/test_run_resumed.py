@@ -1,4 +1,4 @@
-"""Audits that end early, go on from a journal, or whose engines die: the same result, or the evidence so far."""
+"""Audits that end early, go on from a journal, or whose engines die: what they still say."""
 
 from __future__ import annotations
 
@@ -63,8 +63,9 @@ def test_a_run_that_is_killed_again_and_again_gives_the_same_result(tmp_path, fa
     with Journal(path, HEADER) as journal:
         again, anew = one_run(journal)
     assert again == whole
-    # What is asked again: once for its own log-probabilities, and for the smallest request of a rejection.
-    assert anew == 1 or fault is not None
+    # What is asked again: once for its own log-probabilities, what was begun ahead of the end, and, of a
+    # rejection, for the smallest request.
+    assert anew <= 1 + 3 * SETTINGS.concurrency or fault is not None
 
 
 def test_a_journal_serves_mode_samples_as_well(tmp_path):
@@ -80,7 +81,6 @@ def test_a_journal_serves_mode_samples_as_well(tmp_path):
     with Journal(path, HEADER) as journal:
         assert one_run(journal) == whole
     assert whole["verdict"] == "rejected"
-    assert whole["looks_like"].startswith("repeated seeds: ")
 
 
 def test_a_journal_of_other_settings_is_refused(tmp_path):
@@ -145,6 +145,7 @@ def test_an_engine_that_dies_half_way_is_an_error_with_the_evidence_so_far():
     assert found.tokens == 240
     assert found.path["engine"][-1][0] == 240
     assert found.control["tokens"] >= 96
+    assert found.notes == ["what was gathered before is in the evidence above; a journal keeps it"]
     assert found.detectable_tv is not None
 
 
