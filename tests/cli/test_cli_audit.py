@@ -84,8 +84,8 @@ def test_a_chat_has_no_laws_and_is_sampled(cli, served):
     assert found["prefixes_off"]
 
 
-def test_speculation_that_is_off_is_status_1(cli, served):
-    on, off = served("no-drafts", "vllm")
+def test_speculation_that_accepts_nothing_is_status_1(cli, served):
+    on, off = served("never-accepts", "vllm")
     run = cli("audit", on, "--reference", off, *SMALL)
     assert run.status == 1
     assert run.out.startswith(f"{on}: not exercised (")
