@@ -193,15 +193,14 @@ def test_laws_of_one_temperature_and_tokens_of_another_are_a_mismatch():
 
 
 @pytest.mark.usefixtures("unshrunk")
-@pytest.mark.parametrize("seed", [0, 2])
-def test_a_rejection_extends_the_control_which_then_may_reject_the_reference(seed):
+def test_a_rejection_extends_the_control_which_then_may_reject_the_reference():
     """Both have the same fault, and the first control is too short to see it. From seed 0 the reference needs
     more than twice the tokens of the engine.
     """
     one, other = two(None)
     for engine in (one, other):
         engine.read_at = lambda sampling: replace(sampling, temperature=0.8)
-    found = audit(one, other, replace(SETTINGS, tokens=1500, length=16, seed=seed))
+    found = audit(one, other, replace(SETTINGS, tokens=1500, length=16))
     assert found.tokens > 0
     assert (found.verdict, found.stopped) == ("reference-mismatch", "control")
     assert found.control["tokens"] > 1500 / 4 + 16
