@@ -24,6 +24,11 @@ __all__ = ["PROBED", "measure_band"]
 
 #: Completions of the control whose laws are asked again.
 PROBED = 2
+DREW = "as it drew its own tokens"
+# What a reference reports while it draws is not its law with noise where it is so far from it, on average, and
+# so many times farther than what it says when it is asked again.
+ANOTHER = 0.05
+FAR = 4.0
 # Standard errors above the mean of what was measured.
 ERRORS = 3.0
 
@@ -41,28 +46,32 @@ def measure_band(
     Returns
     -------
     dict
-        ``tv``, ``measured`` (``how``, ``laws``, ``mean``, ``largest`` each) and ``given``.
+        ``tv``, ``measured`` (``how``, ``laws``, ``mean``, ``largest``, ``bound``, ``used`` each) and ``given``.
 
     Raises
     ------
     EngineError
     """
     found: dict[str, list[float]] = {
-        "as it drew its own tokens": [],
+        DREW: [],
         "asked again alone": [],
         "computed anew": [],
     }
     for piece in pieces:
         assert piece.laws is not None
         if piece.own is not None:
-            found["as it drew its own tokens"] += _distances(piece.own, piece.laws, reference, settings)
+            found[DREW] += _distances(piece.own, piece.laws, reference, settings)
     for piece in pieces[:PROBED]:
         prompt = prompts[piece.prompt]
         for how, fresh in (("asked again alone", False), ("computed anew", True)):
             again = reference.laws(prompt, piece.tokens, settings.top, fresh=fresh)
             found[how] += _distances(again, piece.laws or [], reference, settings)
     measured = [_measured(how, np.array(widths)) for how, widths in found.items() if widths]
-    widest = max((one["bound"] for one in measured), default=0.0)
+    others = max((one["mean"] for one in measured if one["how"] != DREW), default=0.0)
+    for one in measured:
+        # Another law, and not the same one with noise: whether tokens come from it is for the control to say.
+        one["used"] = one["how"] != DREW or one["mean"] <= max(ANOTHER, FAR * others)
+    widest = max((one["bound"] for one in measured if one["used"]), default=0.0)
     given = settings.band
     return {
         "tv": min(widest, 0.999) if given is None else given,
