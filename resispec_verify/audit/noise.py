@@ -25,8 +25,8 @@ __all__ = ["PROBED", "measure_band"]
 #: Completions of the control whose laws are asked again.
 PROBED = 2
 DREW = "as it drew its own tokens"
-# What a reference reports while it draws is not its law with noise where it is so far from it, on average, and
-# so many times farther than what it says when it is asked again.
+# What a reference reports while it draws is another law, not the same with noise, where it is so far off and
+# so many times farther than what it says when it is asked again, on average.
 ANOTHER = 0.05
 FAR = 4.0
 # Standard errors above the mean of what was measured.
@@ -46,7 +46,7 @@ def measure_band(
     Returns
     -------
     dict
-        ``tv``, ``measured`` (``how``, ``laws``, ``mean``, ``largest``, ``bound``, ``used`` each) and ``given``.
+        ``tv``, ``measured`` (``how``, ``laws``, ``mean``, ``largest``, ``bound``, ``used``) and ``given``.
 
     Raises
     ------
