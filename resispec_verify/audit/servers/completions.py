@@ -163,11 +163,10 @@ class Completions(Served):
             self.client.fail(f"field {field} of its answer is of another token than {token}, which is there")
         pairs = []
         for key, said in entry.items():
-            if not key.isdigit():
+            if not key.isdecimal():
                 self.client.fail(f"field {field} of its answer has the key {key!r}, which is no token id")
             pairs.append((int(key), self.client.need(said, (int, float), "logprob")))
-        # Beyond the most probable there is the prompt's token only, which is the least of all then.
-        return self.law(pairs, top, field)
+        return self.law(pairs, top, field, given=token)
 
     def _streamed(self, events: list[dict[str, Any]], ids: list[int]) -> Completion:
         tokens: list[Token] = []
@@ -203,7 +202,7 @@ class Completions(Served):
             if token not in dict(pairs):
                 completion.oddities.append("its log-probabilities are of other tokens than those it gave")
                 return
-            laws.append(self.law(pairs, top, field))
+            laws.append(self.law(pairs, top, field, given=token))
         completion.laws = laws
 
     def _texts(self, prompt: Prompt, count: int, seed: int, sampling: Sampling) -> Completion:
