@@ -13,7 +13,7 @@ from resispec_verify.audit.servers.http import Client
 __all__ = ["Served"]
 
 # Beyond any log-probability: a larger number is none.
-MOST_LOGPROB = 1e300
+MOST = 1e300
 
 
 class Served:
@@ -87,7 +87,7 @@ class Served:
         """
         known = dict(pairs := list(pairs))
         for token, logprob in known.items():
-            if type(logprob) not in (int, float) or not abs(logprob) < MOST_LOGPROB and logprob != -math.inf:
+            if type(logprob) not in (int, float) or not (abs(logprob) < MOST or logprob == -math.inf):
                 self.client.fail(f"field {field} of its answer says {logprob} of token {token!r}")
         if not known:
             self.client.fail(f"field {field} of its answer is empty: it reports no law there")
