@@ -333,3 +333,24 @@ def test_tokens_that_cannot_come_are_not_in_a_law(engine, server):
     server.routes[PATH] = answering(prompt_logprobs=lambda x: [*x[:-1], entry])
     (law,) = engine.laws(PROMPT, [5], 2)
     assert (law.tokens, law.logprobs) == ((5,), (-0.1,))
+
+
+@pytest.mark.parametrize("value", ["1e999", "1.2.3", "e"])
+def test_a_counter_that_is_no_number_is_none(engine, server, value):
+    server.routes["/metrics"] = Raw(METRICS.replace("300.0", value).encode())
+    assert engine.counters() is None
+
+
+@pytest.mark.parametrize(
+    "changes", [{"token_ids": [1], "prompt_token_ids": 7}, {"token_ids": [1], "logprobs": 3}]
+)
+def test_a_choice_of_another_shape_is_an_error_of_one_line(engine, server, changes):
+    server.routes[PATH] = lambda body: {"choices": [changes]}
+    with pytest.raises(EngineError, match="of its answer is"):
+        engine.complete(PROMPT, 1, 0, Sampling(), own_laws=2)
+
+
+def test_laws_of_its_own_tokens_under_keys_that_are_no_ids_are_not_read(engine, server):
+    choice = {"token_ids": [5], "logprobs": {"top_logprobs": [{"token_id:x": -1.0}]}}
+    server.routes[PATH] = lambda body: {"choices": [choice]}
+    assert engine.complete(PROMPT, 1, 0, Sampling(), own_laws=2).laws is None

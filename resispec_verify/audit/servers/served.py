@@ -29,6 +29,14 @@ class Served:
         self.client = client
         self.name = client.name
 
+    def facts(self) -> dict[str, Any]:
+        """What the server says of itself, without the key that it was sent."""
+        return self.client.clean(self.said())
+
+    def said(self) -> dict[str, Any]:
+        """What the server says of itself."""
+        raise NotImplementedError
+
     def encode(self, text: str) -> Prompt:
         """The text itself, where a schema knows no ids."""
         return text
@@ -113,6 +121,7 @@ class Served:
                 completion.starts = [start for start in completion.starts if start < count]
         if drafted is not None and accepted is not None and accepted > drafted:
             completion.oddities.append(f"reports {accepted} accepted draft tokens of {drafted}")
+        completion.oddities = self.client.clean(completion.oddities)
         return completion
 
     def totals(self, prefix: str) -> tuple[int, int] | None:
@@ -122,9 +131,12 @@ class Served:
         for name in ("num_draft_tokens", "num_accepted_tokens"):
             line = rf"^{prefix}:spec_decode_{name}_total(?:\{{.*\}})?\s+([0-9.eE+-]+)\s*(?:\d+)?$"
             values = re.findall(line, page or "", re.MULTILINE)
+            try:
+                found.append(round(sum(map(float, values))))
+            except (ValueError, OverflowError):  # no such number
+                return None
             if not values:
                 return None
-            found.append(round(sum(float(value) for value in values)))
         return found[0], found[1]
 
 
