@@ -6,6 +6,7 @@ from typing import Any
 
 from resispec_verify.audit.gather import Piece
 from resispec_verify.audit.interface import Engine
+from resispec_verify.errors import InputError
 from resispec_verify.runs.journal import Journal
 
 __all__ = ["Exercise"]
@@ -31,7 +32,10 @@ class Exercise:
         self._before = engine.counters()
         kept = [] if journal is None else [e for e in journal.entries if e.get("who") == COUNTERS]
         if kept:  # an earlier part of this run began to count
-            self._before = tuple(kept[0]["before"])
+            before = kept[0].get("before")
+            if not isinstance(before, list) or [type(n) for n in before] != [int, int]:
+                raise InputError("the counters in the journal are damaged; name another file")
+            self._before = before[0], before[1]
         elif journal is not None and self._before is not None:
             journal.append({"who": COUNTERS, "before": list(self._before)})
         self._drafted = self._accepted = self._reports = 0

@@ -206,7 +206,7 @@ class _Run:
                     return
 
     def _measure(self, pieces: Sequence[Piece]) -> None:
-        self.found.band = measure_band(self.reference, pieces, self.settings, self.prompts)
+        self.found.band = measure_band(self.reference, pieces, self.settings, self.prompts, self.journal)
         self.band = self.found.band["tv"]
         laws = [law for piece in pieces for law in self._coarse(piece.laws or []) if law is not None]
         if not laws:

@@ -5,9 +5,11 @@ import threading
 import pytest
 from audit_helpers import PROMPTS, two
 
+from resispec_verify.audit import noise
 from resispec_verify.audit.run import audit
 from resispec_verify.audit.settings import AuditSettings
 from resispec_verify.errors import InputError
+from resispec_verify.runs.journal import Journal
 
 
 def test_an_engine_that_fails_half_way_is_an_error_in_samples_too():
@@ -50,3 +52,41 @@ def test_a_run_without_time_for_one_pair_is_an_error_that_says_so():
     gate.set()
     assert found.verdict == "error"
     assert "gave nothing in 1e-06 s" in found.reasons[0]
+
+
+def kept(path, **settings):
+    on, off = two()
+    chosen = AuditSettings(prompts=PROMPTS[:2], tokens=300, length=16, least_drafts=0, **settings)
+    with Journal(path, {"journal": "test"}) as journal:
+        return audit(on, off, chosen, journal=journal)
+
+
+def test_the_band_is_measured_once(tmp_path, monkeypatch):
+    path = tmp_path / "run.journal"
+    first = kept(path)
+    monkeypatch.setattr(noise, "ERRORS", 1e6)  # another measurement would be far wider
+    again = kept(path)
+    assert again.band == first.band
+    assert (again.path, again.log10_evidence) == (first.path, first.log10_evidence)
+    assert kept(tmp_path / "other.journal").band != first.band
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ('"piece":', '"pieces":'),
+        ('"request":0,', '"request":"0",'),
+        ('"oddities":[]', '"other":[]'),
+        ('"laws":[', '"laws":[{"tokens":[1],"logprobs":[0],"complete":true},'),
+        ('"laws":[', '"laws":null,"old":['),
+        ('"tv":', '"tv":-'),
+    ],
+)
+def test_a_journal_that_is_damaged_or_of_another_version_is_refused(tmp_path, was, now):
+    path = tmp_path / "run.journal"
+    kept(path)
+    text = path.read_text()
+    assert was in text
+    path.write_text(text.replace(was, now, 1))
+    with pytest.raises(InputError, match=r"run\.journal: .*damaged"):
+        kept(path)
