@@ -98,17 +98,19 @@ def coarse_law(raw: RawLaw, sampling: Sampling, vocab: int | None = None) -> Coa
     p = np.exp(logs)
     if p.sum() > 1.0 + SUM:
         raise EngineError(f"reports probabilities that sum to {p.sum():.6g}, more than 1")
-    logs, p = logs[p >= LEAST], p[p >= LEAST]
+    known = p >= LEAST
+    complete = raw.complete and bool(known.all())
+    logs, p = logs[known], p[known]
     if not len(p):
         raise EngineError("reports probabilities that are all 0")
-    left = 0.0 if raw.complete else max(0.0, 1.0 - float(p.sum()))
+    left = 0.0 if complete else max(0.0, 1.0 - float(p.sum()))
     slack = ROUNDING * float(p.sum())
     a = min(1.0 / sampling.temperature, 1e300)
     weights = np.exp(a * (logs - logs[0]))
     # Weights are relative to that of the most probable token.
     low, high = max(0.0, left - slack) / p[0], (left + slack) / p[0]
     least, most = _others(low, high, p[-1] / p[0], a, (vocab or MOST_TOKENS) - len(p))
-    if raw.complete:
+    if complete:
         least = most = 0.0
     kept, least, most = _filtered(weights, least, most, sampling)
     total = float(kept.sum())
@@ -123,6 +125,9 @@ def _others(low: float, high: float, last: float, a: float, count: int) -> tuple
     """Bounds of the sum of ``p**a`` over the tokens that were not reported, each at most ``last``."""
     if count <= 0:
         return 0.0, 0.0
+
+    if low > count * float(last) * (1 + ROUNDING):  # more than they can have: lost by rounding
+        low = 0.0
 
     def alike(mass: float) -> float:
         return math.exp(min(math.log(mass) + (a - 1.0) * math.log(mass / count), 700.0)) if mass > 0 else 0.0

@@ -144,3 +144,19 @@ def test_probabilities_of_0_and_extreme_temperatures_make_a_law(temperature):
 def test_probabilities_that_are_all_0_are_refused():
     with pytest.raises(EngineError, match="all 0"):
         coarse_law(RawLaw((1,), (-9999.0,)), Sampling())
+
+
+def test_mass_that_rounding_lost_is_not_that_of_tokens_too_improbable_to_have_it():
+    # .9997 is reported; 1,000 others of at most 1e-9 have 1e-6 at most, and at temperature 2 the square root.
+    raw = RawLaw((1, 2, 3), logs(0.9, 0.0997, 1e-9))
+    law = coarse_law(raw, Sampling(temperature=2.0), vocab=1003)
+    weights = np.sqrt([0.9, 0.0997, 1e-9])
+    true = 1000 * math.sqrt(1e-9)
+    assert law.low[-1] <= true / (true + weights.sum()) * (1 + 1e-3)
+    assert law.high[0] >= weights[0] / (weights.sum() + 1e-9)
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_what_is_all_but_impossible_comes_at_a_temperature_that_is_high(complete):
+    law = coarse_law(RawLaw((1, 2), (-1e-9, -800.0), complete), Sampling(temperature=1000.0), vocab=2)
+    assert law.high[-1] > math.exp(-0.8) / (1 + math.exp(-0.8))
