@@ -60,6 +60,7 @@ class FunctionEngine:
         self.vocab: int | None = None
         self._one_at_a_time = threading.Lock()
         self._batch = _Batch(lambda *arguments: self._call(self._generate, *arguments), name)
+        self._closed = False
 
     def facts(self) -> dict[str, Any]:
         """Nothing but that it is a function: its sampling is its own."""
@@ -146,10 +147,14 @@ class FunctionEngine:
         return None
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Wait for the call that is running, if any; those that wait for it are not made."""
+        with self._one_at_a_time:
+            self._closed = True
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         with self._one_at_a_time:
+            if self._closed:
+                raise EngineError(f"{self.name}: was closed")
             try:
                 with redirect_stdout(sys.stderr):
                     found = function(*arguments)

@@ -28,6 +28,11 @@ __all__ = ["PROBED", "measure_band"]
 PROBED = 2
 # Of a line of a journal.
 BAND = "band"
+DREW = "as it drew its own tokens"
+# What a reference reports while it draws is another law, not the same with noise, where it is so far off and
+# so many times farther than what it says when it is asked again, on average.
+ANOTHER = 0.05
+FAR = 4.0
 # Standard errors above the mean of what was measured.
 ERRORS = 3.0
 
@@ -51,7 +56,7 @@ def measure_band(
     Returns
     -------
     dict
-        ``tv``, ``measured`` (``how``, ``laws``, ``mean``, ``largest`` each) and ``given``.
+        ``tv``, ``measured`` (``how``, ``laws``, ``mean``, ``largest``, ``bound``, ``used``) and ``given``.
 
     Raises
     ------
@@ -61,21 +66,25 @@ def measure_band(
         if entry.get("who") == BAND and entry.get("completions") == len(pieces):
             return _kept(entry.get("band"), journal)
     found: dict[str, list[float]] = {
-        "as it drew its own tokens": [],
+        DREW: [],
         "asked again alone": [],
         "computed anew": [],
     }
     for piece in pieces:
         assert piece.laws is not None
         if piece.own is not None:
-            found["as it drew its own tokens"] += _distances(piece.own, piece.laws, reference, settings)
+            found[DREW] += _distances(piece.own, piece.laws, reference, settings)
     for piece in pieces[:PROBED]:
         prompt = prompts[piece.prompt]
         for how, fresh in (("asked again alone", False), ("computed anew", True)):
             again = reference.laws(prompt, piece.tokens, settings.top, fresh=fresh)
             found[how] += _distances(again, piece.laws or [], reference, settings)
     measured = [_measured(how, np.array(widths)) for how, widths in found.items() if widths]
-    widest = max((one["bound"] for one in measured), default=0.0)
+    others = max((one["mean"] for one in measured if one["how"] != DREW), default=0.0)
+    for one in measured:
+        # Another law, and not the same one with noise: whether tokens come from it is for the control to say.
+        one["used"] = one["how"] != DREW or one["mean"] <= max(ANOTHER, FAR * others)
+    widest = max((one["bound"] for one in measured if one["used"]), default=0.0)
     given = settings.band
     band = {
         "tv": min(widest, 0.999) if given is None else given,

@@ -37,8 +37,11 @@ __all__ = ["Progress", "audit"]
 Progress = Callable[[str, int, float], None]
 # Of the engine's tokens, what the reference is tested on first; on more where the engine is rejected.
 CONTROL = 1 / 4
-# Where the engine is rejected after n tokens, the reference must pass on so many times n.
-AGAIN = 2
+# Where the engine is rejected after n tokens, the reference must pass on so many times n, and on up to so
+# many times as far as the run's tokens go: one with the same fault may need more tokens, by chance.
+AGAIN, AMPLE = 2, 10
+# Tokens that may be drawn for each of these.
+LONGER = 4
 # Of the run's time, what the control and the explanation of a rejection may take beyond its end.
 EXTRA = 0.5
 # Of the engine's tokens, those of short completions of one text; their length, and where their seeds begin.
@@ -97,6 +100,7 @@ class _Run:
         self.engine, self.reference, self.settings, self.draft = engine, reference, settings, draft
         self.journal, self.progress = journal, progress
         self.started = time.monotonic()
+        self.until = self.started + settings.seconds
         self.mode = self._mode()
         self.alpha = settings.alpha / 2
         self.found = AuditResult(
@@ -118,11 +122,6 @@ class _Run:
             )
         return ("laws" if possible else "samples") if mode == "auto" else mode
 
-    @property
-    def until(self) -> float:
-        """When the run ends."""
-        return self.started + self.settings.seconds
-
     def result(self) -> AuditResult:
         """Do it all."""
         found = self.found
@@ -133,8 +132,8 @@ class _Run:
             found.stopped = "error"
             found.reasons.append(f"{error}")
             found.verdict = "error" if found.verdict == "not-rejected" else found.verdict
-            if found.verdict == "error" and found.requests:
-                found.notes.append("what was gathered before is in the evidence above; a journal keeps it")
+        if found.verdict == "error" and found.requests:
+            found.notes.append("what was gathered before is in the evidence above; a journal keeps it")
         found.notes += [f"{text} ({times} times)" for text, times in self.oddities.items()]
         found.seconds = time.monotonic() - self.started
         return found
@@ -308,12 +307,13 @@ class _Run:
         found, chosen = self.found, self.settings
         found.places = stream.places()
         found.path["engine"] = thinned(stream.path)
-        found.cuts = [cut._asdict() for cut in stream.test.cuts(0.5 * self.alpha, chosen.power)]
+        if stream.test.cut_draws:  # else there is nothing that was seen
+            found.cuts = [cut._asdict() for cut in stream.test.cuts(0.5 * self.alpha, chosen.power)]
         found.drafts = self.exercise.drafts()
         at = stream.found_at(self.alpha)
         if at is not None:
             self._explain(stream)
-            if self._control_again(plain, control, pieces, AGAIN * at):
+            if self._control_again(plain, control, pieces, max(AGAIN * at, min(AMPLE * at, chosen.tokens))):
                 return "control"
             self._rejected(stream, at)
             return "rejected"
@@ -340,10 +340,12 @@ class _Run:
         """The reference on more tokens than rejected the engine; whether it is rejected as well."""
         control.until = self.until + EXTRA * self.settings.seconds
         try:
-            if plain.test.draws < tokens:
-                for piece in self._some(control, tokens - plain.test.draws, pieces):
-                    self._add(plain, piece)
-                    self.progress("control again", plain.test.draws, plain.log_evidence / math.log(10))
+            # Where some laws are not known, not every token is a draw.
+            for piece in self._some(control, LONGER * (tokens - plain.test.draws), pieces):
+                self._add(plain, piece)
+                self.progress("control again", plain.test.draws, plain.log_evidence / math.log(10))
+                if plain.test.draws >= tokens:
+                    break
         except (OutOfTime, EngineError) as error:
             self.found.notes.append(
                 f"the control has only {plain.test.draws} tokens, where {tokens} were wanted: "
