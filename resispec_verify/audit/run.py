@@ -129,8 +129,7 @@ class _Run:
             self._prepare()
             found.stopped = self._samples() if self.mode == "samples" else self._laws()
         except EngineError as error:
-            found.stopped = "error"
-            found.reasons.append(f"{error}")
+            found.stopped, found.reasons = "error", [*found.reasons, str(error)]
             found.verdict = "error" if found.verdict == "not-rejected" else found.verdict
         if found.verdict == "error" and found.requests:
             found.notes.append("what was gathered before is in the evidence above; a journal keeps it")

@@ -293,11 +293,12 @@ def test_a_key_is_not_shown_in_another_form(monkeypatch):
 def test_a_key_that_a_server_has_in_its_facts_is_taken_out(monkeypatch):
     monkeypatch.setenv("MY_KEY", KEY)
     with CannedServer({}) as server:
-        said = {"version": f"1 {KEY}", "more": [{KEY: 1}], "n": 2}
+        said = {"version": f"1 {KEY}", "more": [{KEY: 1}], "n": 2, "x": float("nan")}
         assert client_of(server, key_env="MY_KEY").clean(said) == {
             "version": "1 ***",
             "more": [{"***": 1}],
             "n": 2,
+            "x": "nan",
         }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import email.utils
 import json
+import math
 import os
 import time
 from typing import Any, NoReturn
@@ -249,11 +250,13 @@ class Client:
         return (text[:QUOTED] + "…" if len(text) > QUOTED else text) or "(nothing)"
 
     def clean(self, said: Any) -> Any:
-        """What a server said of itself, a plain value, without the key."""
+        """What a server said of itself, a plain value, without the key; what JSON has no number for as text."""
         if isinstance(said, dict):
             return {self.clean(key): self.clean(value) for key, value in said.items()}
         if isinstance(said, list):
             return [self.clean(one) for one in said]
+        if isinstance(said, float) and not math.isfinite(said):
+            return str(said)
         return self._clean(said) if isinstance(said, str) else said
 
     def _clean(self, text: str) -> str:
