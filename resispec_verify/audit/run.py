@@ -20,7 +20,7 @@ import numpy as np
 from resispec_verify.audit.exercise import Exercise
 from resispec_verify.audit.focus import focus_of
 from resispec_verify.audit.gather import Gatherer, OutOfTime, Piece
-from resispec_verify.audit.interface import Engine, EngineError, Prompt
+from resispec_verify.audit.interface import Engine, EngineError, Prompt, same_tokens
 from resispec_verify.audit.laws import BeyondReported, CoarseLaw, coarse_law
 from resispec_verify.audit.looks import looks_like
 from resispec_verify.audit.noise import measure_band
@@ -129,8 +129,8 @@ class _Run:
             self._prepare()
             found.stopped = self._samples() if self.mode == "samples" else self._laws()
         except EngineError as error:
-            found.stopped = "error"
-            found.reasons.append(f"{error}")
+            found.stopped, found.reasons = "error", [*found.reasons, str(error)]
+            found.verdict = "error" if found.verdict == "not-rejected" else found.verdict
         if found.verdict == "error" and found.requests:
             found.notes.append("what was gathered before is in the evidence above; a journal keeps it")
         found.notes += [f"{text} ({times} times)" for text, times in self.oddities.items()]
@@ -141,6 +141,7 @@ class _Run:
         found = self.found
         self.exercise = Exercise(self.engine, self.settings.least_drafts, self.journal)
         found.facts = {"engine": self.engine.facts(), "reference": self.reference.facts()}
+        same_tokens(self.engine, self.reference, found.facts)
         self.oddities.update(self._reports())
         if self.reference.tokens_are == self.engine.tokens_are == "ids":
             self.prompts = tuple(
@@ -150,13 +151,11 @@ class _Run:
 
     def _reports(self) -> list[str]:
         """What is odd of the log-probabilities that the engine reports: looked at once, and never used."""
-        prompt = self.settings.prompts[0]
+        prompt, chosen = self.settings.prompts[0], self.settings
         if self.engine.tokens_are == "ids" and isinstance(prompt, str):
             prompt = self.engine.encode(prompt)
         try:
-            found = self.engine.complete(
-                prompt, REPORTED, self.settings.seed, self.settings.sampling, own_laws=1
-            )
+            found = self.engine.complete(prompt, REPORTED, chosen.seed, chosen.sampling, own_laws=1)
         except EngineError as error:
             return [f"asked for log-probabilities, {error}"]
         return [f"{self.engine.name}: {odd}" for odd in found.oddities]
@@ -205,7 +204,7 @@ class _Run:
                     return
 
     def _measure(self, pieces: Sequence[Piece]) -> None:
-        self.found.band = measure_band(self.reference, pieces, self.settings, self.prompts)
+        self.found.band = measure_band(self.reference, pieces, self.settings, self.prompts, self.journal)
         self.band = self.found.band["tv"]
         laws = [law for piece in pieces for law in self._coarse(piece.laws or []) if law is not None]
         if not laws:
@@ -380,6 +379,8 @@ class _Run:
             stopped = sample.run(self.exercise.add, self.progress)
         finally:
             sample.into(self.found)
+        if not sample.test.pairs:
+            raise EngineError(f"{self.engine.name}: gave nothing in {self.settings.seconds:g} s")
         self.found.drafts = self.exercise.drafts()
         if self.found.verdict == "not-rejected":
             self._exercised()
