@@ -250,7 +250,7 @@ class Client:
         return (text[:QUOTED] + "…" if len(text) > QUOTED else text) or "(nothing)"
 
     def clean(self, said: Any) -> Any:
-        """What a server said of itself, a plain value, without the key; what JSON has no number for as text."""
+        """What a server said of itself, plain values, without the key; what is no number in JSON as text."""
         if isinstance(said, dict):
             return {self.clean(key): self.clean(value) for key, value in said.items()}
         if isinstance(said, list):
