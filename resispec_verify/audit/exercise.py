@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from resispec_verify.audit.gather import Piece
-from resispec_verify.audit.interface import Engine
+from resispec_verify.audit.interface import Engine, EngineError
+from resispec_verify.audit.settings import AuditSettings
 from resispec_verify.errors import InputError
 from resispec_verify.runs.journal import Journal
 
-__all__ = ["Exercise"]
+__all__ = ["Exercise", "oddities_of"]
 
 # Of a line of a journal.
 COUNTERS = "counters"
+# Tokens of one completion whose own log-probabilities are looked at.
+REPORTED = 24
 
 
 class Exercise:
@@ -83,9 +86,15 @@ class Exercise:
             accepted, rejected = drafts["accepted"], drafts["drafted"] - drafts["accepted"]
             if min(accepted, rejected) >= self.least:
                 return None
+            what = "accepted" if accepted <= rejected else "rejected"
+            why = (
+                "the draft does not fit, or nothing is accepted" if what == "accepted" and drafts["drafted"]
+                else "speculation may be off" if not drafts["drafted"]
+                else "the draft is the target itself, or all is accepted"
+            )  # fmt: skip
             return (
-                f"{name}: {accepted} draft tokens accepted and {rejected} rejected, where {self.least} of "
-                "each are wanted (--least-drafts): what happens to them was hardly tested"
+                f"{name}: {accepted} of {drafts['drafted']} draft tokens were accepted, {rejected} rejected; what "
+                f"happens to {what} ones was hardly tested (--least-drafts {self.least}): {why}"
             )
         if self._rounds and not self._long:
             return (
@@ -102,3 +111,15 @@ class Exercise:
             f"{self.engine.name} does not report how many draft tokens were accepted and rejected: whether "
             "speculation was on is not known"
         )
+
+
+def oddities_of(engine: Engine, settings: AuditSettings) -> list[str]:
+    """What is odd of the log-probabilities that an engine reports: looked at once, and never used."""
+    prompt = settings.prompts[0]
+    if engine.tokens_are == "ids" and isinstance(prompt, str):
+        prompt = engine.encode(prompt)
+    try:
+        found = engine.complete(prompt, REPORTED, settings.seed, settings.sampling, own_laws=1)
+    except EngineError as error:
+        return [f"asked for log-probabilities, {error}"]
+    return [f"{engine.name}: {odd}" for odd in found.oddities]

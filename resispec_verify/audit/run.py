@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.audit.exercise import Exercise
+from resispec_verify.audit.exercise import Exercise, oddities_of
 from resispec_verify.audit.focus import focus_of
 from resispec_verify.audit.gather import Gatherer, OutOfTime, Piece
 from resispec_verify.audit.interface import Engine, EngineError, Prompt, same_tokens
@@ -50,8 +50,6 @@ FOCUS = 3
 APART = 500_000
 # Tokens of a rejected engine that are looked at to say what they look like.
 EXPLAINED = 768
-# Tokens of one completion whose own log-probabilities are looked at.
-REPORTED = 24
 # Quantile of what bounds of laws leave open, up to which laws are cut.
 OPEN = 0.95
 
@@ -142,23 +140,12 @@ class _Run:
         self.exercise = Exercise(self.engine, self.settings.least_drafts, self.journal)
         found.facts = {"engine": self.engine.facts(), "reference": self.reference.facts()}
         same_tokens(self.engine, self.reference, found.facts)
-        self.oddities.update(self._reports())
+        self.oddities.update(oddities_of(self.engine, self.settings))
         if self.reference.tokens_are == self.engine.tokens_are == "ids":
             self.prompts = tuple(
                 self.reference.encode(prompt) if isinstance(prompt, str) else prompt
                 for prompt in self.settings.prompts
             )
-
-    def _reports(self) -> list[str]:
-        """What is odd of the log-probabilities that the engine reports: looked at once, and never used."""
-        prompt, chosen = self.settings.prompts[0], self.settings
-        if self.engine.tokens_are == "ids" and isinstance(prompt, str):
-            prompt = self.engine.encode(prompt)
-        try:
-            found = self.engine.complete(prompt, REPORTED, chosen.seed, chosen.sampling, own_laws=1)
-        except EngineError as error:
-            return [f"asked for log-probabilities, {error}"]
-        return [f"{self.engine.name}: {odd}" for odd in found.oddities]
 
     def _gatherer(self, who: str, engine: Engine, draft: Engine | None = None) -> Gatherer:
         gatherer = Gatherer(
@@ -183,6 +170,11 @@ class _Run:
         if not pieces:
             raise EngineError(f"{self.reference.name}: gave nothing in {chosen.seconds:g} s")
         self._measure(pieces)
+        if drafted := sum(piece.drafted or 0 for piece in pieces):
+            self.found.notes.append(
+                f"the reference verified {drafted} draft tokens itself: is it the engine without speculation, "
+                "or are the two swapped?"
+            )
         plain = self._stream(pieces)
         if self._control(plain):
             return "control"
@@ -320,7 +312,10 @@ class _Run:
         if stopped == "error":
             return stopped
         if not stream.test.draws:
-            raise EngineError(f"{self.engine.name}: gave nothing in {chosen.seconds:g} s; give more seconds")
+            raise EngineError(
+                f"{self.engine.name}: nothing in {chosen.seconds:g} s, of which the control took most; give "
+                "more seconds"
+            )
         found.verdict = "not-rejected"
         self._exercised()
         return stopped
@@ -389,7 +384,12 @@ class _Run:
     def _exercised(self) -> None:
         """Of an engine that is not rejected: whether its speculation was tested at all."""
         found = self.found
-        if (reason := self.exercise.missing(found.drafts)) is not None:
+        reasons = [self.exercise.missing(found.drafts)]
+        if found.detectable_tv is not None and found.detectable_tv >= 1:
+            reasons.append(
+                f"{self.engine.name}: too few tokens to be sure of finding anything; give more --tokens"
+            )
+        for reason in filter(None, reasons):
             found.verdict = "not-exercised"
             found.reasons.append(reason)
         if (note := self.exercise.unknown(found.drafts)) is not None:
