@@ -105,8 +105,8 @@ def _limits(proposal: Proposal, pair: Pair, n: int) -> list[Floats | None]:
     """``OT_1 .. OT_n`` by position."""
     p, s = pair.target, pair.drawn_from
     if isinstance(proposal, Iid):  # the same buckets for all n
-        positions = (ratio_buckets(*rows, n) for rows in zip(p, s, strict=True))
-        return [np.asarray([limit_in_buckets(found, i + 1) for i in range(n)]) for found in positions]
+        positions = ((*rows, ratio_buckets(*rows, n)) for rows in zip(p, s, strict=True))
+        return [np.asarray([limit_in_buckets(*found, i + 1) for i in range(n)]) for found in positions]
     by_count = [proposal.limit(p, s, i + 1) for i in range(n)]
     if any(limit is None for limit in by_count):
         return [None] * len(p)

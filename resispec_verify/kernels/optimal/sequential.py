@@ -22,7 +22,8 @@ from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 from numpy.typing import NDArray
 
 from resispec_verify.arrays import Array
-from resispec_verify.kernels.elementwise.ratio_buckets import filled_and_open, ratio_buckets
+from resispec_verify.kernels.elementwise.compiled import compilable
+from resispec_verify.kernels.elementwise.ratio_buckets import filled_and_open, grouped, ratio_buckets
 from resispec_verify.kernels.jit import jit
 
 __all__ = ["levels", "levels_by_reductions", "overlap"]
@@ -34,26 +35,26 @@ _EPS = float(np.finfo(np.float64).eps)
 
 
 @jit()
-def _unroll_buckets(t, buckets, n, T):
+def _unroll_buckets(t, buckets, by_bucket, n, T):
     """The recursion from ``T_1 = t`` into ``T (n + 1,)``; returns the slope of its end in t."""
-    margin = buckets.tokens.shape[0] * _EPS
-    filled, first_slope = filled_and_open(t, buckets)
+    margin = by_bucket.tokens.shape[0] * _EPS
+    filled, first_slope = filled_and_open(t, buckets, by_bucket)
     z = max(1.0 - (filled + t * first_slope), 0.0)
     T[0], T[1] = t, t - 1.0 + margin
     d = 1.0
     for k in range(1, n):
-        filled, slope = filled_and_open(T[k], buckets)
+        filled, slope = filled_and_open(T[k], buckets, by_bucket)
         T[k + 1] = T[k] - (z + filled + T[k] * slope) + margin
         d = (1.0 - slope) * d + first_slope
     return d
 
 
 @jit()
-def _search(buckets, n, T):
+def _search(buckets, by_bucket, n, T):
     """Fill ``T (n + 1,)`` with the levels, from the side where the recursion ends at or below 0."""
     low, high = 1.0, float(n)
     t = 0.5 * (low + high)
-    d = _unroll_buckets(t, buckets, n, T)
+    d = _unroll_buckets(t, buckets, by_bucket, n, T)
     for _ in range(_MOST_STEPS):
         if T[n] == 0.0:
             return
@@ -67,19 +68,20 @@ def _search(buckets, n, T):
         if new == t or not low < new < high:
             break
         t = new
-        d = _unroll_buckets(t, buckets, n, T)
+        d = _unroll_buckets(t, buckets, by_bucket, n, T)
     step = 2.0**-50 * t
     while T[n] > 0.0 and t > 1.0:
         t = max(t - step, 1.0)
         step *= 2.0
-        _unroll_buckets(t, buckets, n, T)
+        _unroll_buckets(t, buckets, by_bucket, n, T)
 
 
 def _levels_of(p: NDArray[np.float64], q: NDArray[np.float64], candidates: int) -> NDArray[np.float64]:
     """``T_1..T_{n+1}`` of one position."""
     T = np.zeros(candidates + 1)
     if candidates:
-        _search(ratio_buckets(p, q, candidates), candidates, T)
+        buckets = ratio_buckets(p, q, candidates)
+        _search(buckets, grouped(p, q, buckets), candidates, T)
     return _settled(T)
 
 
@@ -114,8 +116,28 @@ def levels(target: Array, draft: Array, candidates: int) -> Array:
     return xp.asarray(found.reshape(*target.shape[:-1], candidates + 1))
 
 
+@jit(fastmath={"reassoc"})
+def _overlap(p, q, t, found):
+    """Sums over blocks of 128 and then over the blocks, so that no term passes through many additions."""
+    vocab = p.shape[1]
+    for b in range(p.shape[0]):
+        level, total = t[b], p.dtype.type(0)
+        for start in range(0, vocab, 128):
+            part = p.dtype.type(0)
+            for x in range(start, min(start + 128, vocab)):
+                part += min(p[b, x], level * q[b, x])
+            total += part
+        found[b] = total
+
+
 def overlap(target: Array, draft: Array, t: Array) -> Array:
     """``phi(t) = sum min(p, t q)``: rows ``(..., V)`` at levels ``(...,)``."""
+    if is_numpy_array(target) and t.shape == target.shape[:-1] and t.dtype == target.dtype:
+        p, q = (a.reshape(-1, a.shape[-1]) for a in (target, draft))
+        if compilable(p, q):
+            found = np.empty(p.shape[0], p.dtype)
+            _overlap(p, q, np.ascontiguousarray(t).reshape(-1), found)
+            return found.reshape(t.shape)[()]
     xp = array_namespace(target, draft, t)
     return xp.sum(xp.minimum(target, t[..., None] * draft), axis=-1)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array, is_torch_array
+from numpy.typing import NDArray
 
 from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise.ratio_buckets import RatioBuckets, edges, ratio_buckets
@@ -51,7 +52,7 @@ def transport_limit(target: Array, draft: Array, candidates: int) -> Array:
         return transport_limit_by_sorting(target, draft, candidates)
     vocab = target.shape[-1]
     rows = zip(*(np.asarray(a, np.float64).reshape(-1, vocab) for a in (target, draft)), strict=True)
-    limits = [limit_in_buckets(ratio_buckets(p, q, candidates), candidates) for p, q in rows]
+    limits = [limit_in_buckets(p, q, ratio_buckets(p, q, candidates), candidates) for p, q in rows]
     found = xp.asarray(np.asarray(limits, np.float64).reshape(target.shape[:-1]))
     return _in_dtype(found, target.dtype)
 
@@ -91,38 +92,39 @@ def _value(p_sum, q_sum, candidates):
 
 
 @jit()
-def _at_ends(buckets, least_ratio, candidates):
+def _at_ends(sums, below, least_ratio, candidates):
     """The least value at the ends of buckets, and the first and the last bucket that can hold less."""
-    sums, below = buckets.sums, buckets.below
     count = sums.shape[0]
-    at_end = np.zeros(count + 1)
+    least = 0.0
     for b in range(1, count + 1):
-        at_end[b] = _value(below[b, 0], below[b, 1], candidates)
-    least, first, last = at_end.min(), count, -1
+        least = min(least, _value(below[b, 0], below[b, 1], candidates))
+    first, last = count, -1
     for b in range(count):
-        inside = buckets.first[b + 1] - buckets.first[b]
-        lowered = _value(below[b, 0] + least_ratio[b] * sums[b, 1], below[b + 1, 1], candidates)
-        if inside > 1 and lowered < least:
-            first, last = min(first, b), b
+        if sums[b, 1] > 0.0:
+            p_least = below[b, 0] + least_ratio[b] * sums[b, 1]
+            if _value(p_least, below[b + 1, 1], candidates) < least:
+                first, last = min(first, b), b
     return least, first, last
 
 
 @jit()
-def _inside(order, tokens, p_sum, q_sum, candidates):
+def _inside(order, p, q, p_sum, q_sum, candidates):
     """The least value at prefixes that end among these tokens."""
     least = 0.0
-    for j in order:
-        p_sum += tokens[j, 0]
-        q_sum += tokens[j, 1]
+    for x in order:
+        p_sum += p[x]
+        q_sum += q[x]
         least = min(least, _value(p_sum, q_sum, candidates))
     return least
 
 
-def limit_in_buckets(buckets: RatioBuckets, candidates: int) -> float:
-    """The limit of one position for ``1 <= n <= highest``, from its buckets."""
-    least, first, last = _at_ends(buckets, edges(buckets), candidates)
+def limit_in_buckets(
+    p: NDArray[np.float64], q: NDArray[np.float64], buckets: RatioBuckets, candidates: int
+) -> float:
+    """The limit of one position ``(V,)`` for ``1 <= n <= highest``, with its buckets."""
+    least, first, last = _at_ends(buckets.sums, buckets.below, edges(buckets), candidates)
     if first <= last:
-        tokens = buckets.tokens[buckets.first[first] : buckets.first[last + 1]]
-        order = np.argsort(density_ratio(tokens[:, 0], tokens[:, 1]))
-        least = min(least, _inside(order, tokens, *buckets.below[first], candidates))
-    return min(max(1.0 + least + _slack(len(buckets.tokens), candidates), 0.0), 1.0)
+        inside = np.flatnonzero((buckets.keys >= first) & (buckets.keys <= last))
+        order = inside[np.argsort(density_ratio(p[inside], q[inside]))]
+        least = min(least, _inside(order, p, q, *buckets.below[first], candidates))
+    return min(max(1.0 + least + _slack(p.shape[0], candidates), 0.0), 1.0)
