@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from resispec_verify.kernels.elementwise.ratio_order import float_bits
 from resispec_verify.kernels.jit import jit
 
-__all__ = ["RatioBuckets", "TokensByBucket", "edges", "filled_and_open", "grouped", "ratio_buckets"]
+__all__ = ["Inside", "RatioBuckets", "edges", "filled_and_open", "looked_into", "ratio_buckets"]
 
 _OCTAVES = 32  # what lies further below the highest level shares the first bucket
 _MOST_BITS = 7  # of the fraction: 4,097 buckets, whose sums stay in the cache
@@ -49,11 +49,26 @@ class RatioBuckets(NamedTuple):
     base: int
 
 
-class TokensByBucket(NamedTuple):
-    """p and q of one position's tokens, ``tokens (V, 2)``, bucket after bucket; where each begins, ``first (K + 1,)``."""
+class Inside(NamedTuple):
+    """The tokens of those buckets that were looked into.
 
+    Attributes
+    ----------
+    p, q : float64 (V,)
+        Of all tokens.
+    tokens : float64 (V, 2)
+        p and q, bucket after bucket in the order they were looked into.
+    place : int64 (K, 2)
+        Where a bucket begins and ends in ``tokens``; -1 where it was not looked into.
+    used : int64 (1,)
+        Rows of ``tokens`` that are filled.
+    """
+
+    p: NDArray[np.float64]
+    q: NDArray[np.float64]
     tokens: NDArray[np.float64]
-    first: NDArray[np.int64]
+    place: NDArray[np.int64]
+    used: NDArray[np.int64]
 
 
 @jit()
@@ -74,20 +89,6 @@ def _add(p, q, keys, sums, below, above):
         below[b + 1, 0], below[b + 1, 1] = below[b, 0] + sums[b, 0], below[b, 1] + sums[b, 1]
     for b in range(buckets - 1, -1, -1):
         above[b] = above[b + 1] + sums[b, 1]
-
-
-@jit()
-def _group(p, q, keys, first, tokens):
-    buckets = first.shape[0] - 1
-    for x in range(keys.shape[0]):
-        first[keys[x] + 1] += 1
-    for b in range(buckets):
-        first[b + 1] += first[b]
-    place = first[:buckets].copy()
-    for x in range(keys.shape[0]):
-        at = place[keys[x]]
-        place[keys[x]] = at + 1
-        tokens[at, 0], tokens[at, 1] = p[x], q[x]
 
 
 def ratio_buckets(p: NDArray[np.float64], q: NDArray[np.float64], highest: int) -> RatioBuckets:
@@ -111,11 +112,10 @@ def ratio_buckets(p: NDArray[np.float64], q: NDArray[np.float64], highest: int) 
     return RatioBuckets(keys, sums, below, above, shift, base)
 
 
-def grouped(p: NDArray[np.float64], q: NDArray[np.float64], buckets: RatioBuckets) -> TokensByBucket:
-    """The tokens bucket after bucket, inside a bucket as they came."""
-    tokens, first = np.empty((p.shape[0], 2)), np.zeros(len(buckets.sums) + 1, np.int64)
-    _group(p, q, buckets.keys, first, tokens)
-    return TokensByBucket(tokens, first)
+def looked_into(p: NDArray[np.float64], q: NDArray[np.float64], buckets: RatioBuckets) -> Inside:
+    """Nothing yet: `filled_and_open` looks into buckets when it has to."""
+    place = np.full((len(buckets.sums), 2), -1, np.int64)
+    return Inside(p, q, np.empty((p.shape[0], 2)), place, np.zeros(1, np.int64))
 
 
 def edges(buckets: RatioBuckets) -> NDArray[np.float64]:
@@ -131,17 +131,40 @@ def _bucket(t, buckets):
     return min(max(key, 0), buckets.sums.shape[0] - 1)
 
 
-@jit(fastmath={"reassoc"})  # so that a bucket is added in vector registers
-def filled_and_open(t, buckets, by_bucket):
-    """The p of tokens with ``p < t q``, and the q of all others; ``sum min(p, t q)`` is the one plus t times the other.
+@jit()
+def _look_into(b, keys, inside):
+    """Copy the tokens of one bucket."""
+    p, q, tokens, place, used = inside
+    at = place[b, 0] = used[0]
+    key = np.uint16(b)  # compared as it is stored
+    for x in range(keys.shape[0]):
+        if keys[x] == key:
+            tokens[at, 0], tokens[at, 1] = p[x], q[x]
+            at += 1
+    place[b, 1] = used[0] = at
 
-    ``t`` is at most ``highest``; at and below 0 no token is filled.
+
+@jit(fastmath={"reassoc"})  # so that a bucket is added in vector registers
+def filled_and_open(t, buckets, inside, roughly):
+    """The p of tokens with ``p < t q``, and the q of all others: for ``sum min(p, t q)``, the one plus t times the other.
+
+    Parameters
+    ----------
+    t : float
+        At most ``highest``; at and below 0 no token is filled.
+    buckets, inside
+        Of one position.
+    roughly : bool
+        Take all tokens that share the bucket of t for open ones.
     """
     b = _bucket(t, buckets)
-    tokens, first = by_bucket
+    if roughly:
+        return buckets.below[b, 0], buckets.above[b]
+    if inside.place[b, 0] < 0:
+        _look_into(b, buckets.keys, inside)
     filled = still_open = 0.0
-    for j in range(first[b], first[b + 1]):
-        full = tokens[j, 0] < t * tokens[j, 1]
-        filled += tokens[j, 0] if full else 0.0
-        still_open += 0.0 if full else tokens[j, 1]
+    for j in range(inside.place[b, 0], inside.place[b, 1]):
+        p, q = inside.tokens[j, 0], inside.tokens[j, 1]
+        filled += p if p < t * q else 0.0
+        still_open += 0.0 if p < t * q else q
     return buckets.below[b, 0] + filled, buckets.above[b + 1] + still_open

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise.compiled import compilable
-from resispec_verify.kernels.elementwise.ratio_buckets import filled_and_open, grouped, ratio_buckets
+from resispec_verify.kernels.elementwise.ratio_buckets import filled_and_open, looked_into, ratio_buckets
 from resispec_verify.kernels.jit import jit
 
 __all__ = ["levels", "levels_by_reductions", "overlap"]
@@ -35,26 +35,25 @@ _EPS = float(np.finfo(np.float64).eps)
 
 
 @jit()
-def _unroll_buckets(t, buckets, by_bucket, n, T):
+def _unroll_buckets(t, buckets, inside, roughly, n, T):
     """The recursion from ``T_1 = t`` into ``T (n + 1,)``; returns the slope of its end in t."""
-    margin = by_bucket.tokens.shape[0] * _EPS
-    filled, first_slope = filled_and_open(t, buckets, by_bucket)
+    margin = buckets.keys.shape[0] * _EPS
+    filled, first_slope = filled_and_open(t, buckets, inside, roughly)
     z = max(1.0 - (filled + t * first_slope), 0.0)
     T[0], T[1] = t, t - 1.0 + margin
     d = 1.0
     for k in range(1, n):
-        filled, slope = filled_and_open(T[k], buckets, by_bucket)
+        filled, slope = filled_and_open(T[k], buckets, inside, roughly)
         T[k + 1] = T[k] - (z + filled + T[k] * slope) + margin
         d = (1.0 - slope) * d + first_slope
     return d
 
 
 @jit()
-def _search(buckets, by_bucket, n, T):
-    """Fill ``T (n + 1,)`` with the levels, from the side where the recursion ends at or below 0."""
+def _search(t, buckets, inside, roughly, n, T):
+    """Fill ``T (n + 1,)`` from a first ``T_1 = t``, from the side where the recursion ends at or below 0."""
     low, high = 1.0, float(n)
-    t = 0.5 * (low + high)
-    d = _unroll_buckets(t, buckets, by_bucket, n, T)
+    d = _unroll_buckets(t, buckets, inside, roughly, n, T)
     for _ in range(_MOST_STEPS):
         if T[n] == 0.0:
             return
@@ -68,12 +67,19 @@ def _search(buckets, by_bucket, n, T):
         if new == t or not low < new < high:
             break
         t = new
-        d = _unroll_buckets(t, buckets, by_bucket, n, T)
+        d = _unroll_buckets(t, buckets, inside, roughly, n, T)
     step = 2.0**-50 * t
     while T[n] > 0.0 and t > 1.0:
         t = max(t - step, 1.0)
         step *= 2.0
-        _unroll_buckets(t, buckets, by_bucket, n, T)
+        _unroll_buckets(t, buckets, inside, roughly, n, T)
+
+
+@jit()
+def _find(buckets, inside, n, T):
+    """Few buckets have to be looked into: the search begins where one over whole buckets ends."""
+    _search(0.5 * (1.0 + n), buckets, inside, True, n, T)
+    _search(T[0], buckets, inside, False, n, T)
 
 
 def _levels_of(p: NDArray[np.float64], q: NDArray[np.float64], candidates: int) -> NDArray[np.float64]:
@@ -81,7 +87,7 @@ def _levels_of(p: NDArray[np.float64], q: NDArray[np.float64], candidates: int) 
     T = np.zeros(candidates + 1)
     if candidates:
         buckets = ratio_buckets(p, q, candidates)
-        _search(buckets, grouped(p, q, buckets), candidates, T)
+        _find(buckets, looked_into(p, q, buckets), candidates, T)
     return _settled(T)
 
 
