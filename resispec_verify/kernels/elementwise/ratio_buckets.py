@@ -10,11 +10,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from resispec_verify.kernels.elementwise.ratio_order import float_bits
 from resispec_verify.kernels.jit import jit
 
 __all__ = ["Inside", "RatioBuckets", "edges", "filled_and_open", "looked_into", "ratio_buckets"]
@@ -75,7 +73,7 @@ class Inside(NamedTuple):
 def _keys(p, q, shift, base, last, keys):
     for x in range(p.shape[0]):
         ratio = p[x] / q[x] if q[x] > 0.0 else np.inf
-        keys[x] = min(max((float_bits(ratio) >> shift) - base, 0), last)  # pyright: ignore[reportCallIssue]
+        keys[x] = min(max((np.float64(ratio).view(np.int64) >> shift) - base, 0), last)
 
 
 @jit()
@@ -125,9 +123,9 @@ def edges(buckets: RatioBuckets) -> NDArray[np.float64]:
     return bits.view(np.float64)
 
 
-@numba.njit(inline="always")
+@jit()
 def _bucket(t, buckets):
-    key = (float_bits(t) >> buckets.shift) - buckets.base  # pyright: ignore[reportCallIssue]
+    key = (np.float64(t).view(np.int64) >> buckets.shift) - buckets.base
     return min(max(key, 0), buckets.sums.shape[0] - 1)
 
 
@@ -146,7 +144,9 @@ def _look_into(b, keys, inside):
 
 @jit(fastmath={"reassoc"})  # so that a bucket is added in vector registers
 def filled_and_open(t, buckets, inside, roughly):
-    """The p of tokens with ``p < t q``, and the q of all others: for ``sum min(p, t q)``, the one plus t times the other.
+    """The p of tokens with ``p < t q``, and the q of all others.
+
+    ``sum min(p, t q)`` is the first and t times the second.
 
     Parameters
     ----------

@@ -20,9 +20,9 @@ _BLOCK = 128  # a sum over blocks of sums: no term passes through more than 128 
 
 
 def taken_share(target: Array, draft: Array, upper: Array, lower: Array, weight: Array) -> Array:
-    """``(min(p, upper q) - min(p, lower q)) / (weight q)``, at most 1: rows ``(..., V)``, levels ``(..., 1)``.
+    """``(min(p, upper q) - min(p, lower q)) / (weight q)``, at most 1.
 
-    Where q = 0 it is 1 or 0, as p is positive or not.
+    Rows ``(..., V)``, levels and weights ``(..., 1)``. Where q = 0 it is 1 or 0, as p > 0 or not.
     """
     if compilable(target, draft):
         out = np.empty_like(target)

@@ -1,11 +1,11 @@
 """The speed limit: the acceptance that no exact rule can exceed (the optimal-transport value).
 
-``OT_n = min_H 1 + p(H) - q(H)^n`` over the prefixes H of the tokens in ascending order of p/q. Tokens are put
-in buckets by p/q (`ratio_buckets`), which gives the value at the ends of every bucket. Inside a bucket whose
-ratios are at least a, a prefix with the mass x of q holds at least a x of p, and what it adds,
-``a x - ((Q + x)^n - Q^n)``, is concave in x: it is least at an end. So values in there are at least that where
-the bucket begins, or that where it ends with ``a q`` in place of p. Only buckets that can hold the minimum by
-this bound are sorted, of thousands one or two.
+``OT_n = min_H 1 + p(H) - q(H)^n`` over the prefixes H of the tokens in ascending order of p/q. Tokens are
+put in buckets by p/q (`ratio_buckets`), which gives the value at the ends of every bucket. In a bucket whose
+ratios are at least a, a prefix that takes the mass x of its q takes at least a x of its p. With a x in place
+of p the value is concave in x, so it is least at an end: no prefix that ends in there is below both the value
+where the bucket begins and that where it ends, with ``a q`` in place of its p. Only buckets that can hold the
+minimum by this bound are sorted: of thousands one or two.
 """
 
 from __future__ import annotations
