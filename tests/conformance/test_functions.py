@@ -267,7 +267,7 @@ ROWS: dict[str, Row] = {
     "marginal.tv_interval": Row(interval, partly_placed, same_dtype=False),
     "marginal.rounding_bound": Row(lambda p, q: rounding_bound(p, q, 3, 100, 1e-16)),
     "sequential.overlap": Row(overlap, with_levels),
-    "reserved.taken_share": Row(taken_share, with_round, 0),
+    "reserved.taken_share": Row(lambda p, q, t, u, w, _: taken_share(p, q, t, u, w), with_round, 0),
     # A sum, and the division by it.
     "reserved.reserve": Row(lambda p, q, t, u, _, r: reserve(p, q, t, u, r), with_round, 2 * VOCAB),
     # An end of the search may cost 4 n V eps of acceptance, the margin of its steps as much, on each side.
