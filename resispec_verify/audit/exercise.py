@@ -6,6 +6,7 @@ from typing import Any
 
 from resispec_verify.audit.gather import Piece
 from resispec_verify.audit.interface import Engine
+from resispec_verify.errors import InputError
 from resispec_verify.runs.journal import Journal
 
 __all__ = ["Exercise"]
@@ -31,14 +32,19 @@ class Exercise:
         self._before = engine.counters()
         kept = [] if journal is None else [e for e in journal.entries if e.get("who") == COUNTERS]
         if kept:  # an earlier part of this run began to count
-            self._before = tuple(kept[0]["before"])
+            before = kept[0].get("before")
+            if not isinstance(before, list) or [type(n) for n in before] != [int, int]:
+                raise InputError("the counters in the journal are damaged; name another file")
+            self._before = before[0], before[1]
         elif journal is not None and self._before is not None:
             journal.append({"who": COUNTERS, "before": list(self._before)})
         self._drafted = self._accepted = self._reports = 0
+        self._later = 0  # tokens that are not the first after a prompt, which is drawn without a draft
         self._rounds = self._long = 0  # completions whose rounds were seen, rounds of several tokens
 
     def add(self, piece: Piece) -> None:
         """Count what a completion reports."""
+        self._later += len(piece.tokens) - 1
         if piece.drafted is not None:
             self._drafted += piece.drafted
             self._accepted += piece.accepted or 0
@@ -68,6 +74,11 @@ class Exercise:
         name = self.engine.name
         if self.least == 0:
             return None
+        if not self._later:
+            return (
+                f"{name}: no completion has a second token, and the first after a prompt is drawn without "
+                "speculation; ask for longer ones (--length, --first)"
+            )
         if drafts["drafted"] is not None:
             accepted, rejected = drafts["accepted"], drafts["drafted"] - drafts["accepted"]
             if min(accepted, rejected) >= self.least:

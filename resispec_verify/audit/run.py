@@ -20,7 +20,7 @@ import numpy as np
 from resispec_verify.audit.exercise import Exercise
 from resispec_verify.audit.focus import focus_of
 from resispec_verify.audit.gather import Gatherer, OutOfTime, Piece
-from resispec_verify.audit.interface import Engine, EngineError, Prompt
+from resispec_verify.audit.interface import Engine, EngineError, Prompt, same_tokens
 from resispec_verify.audit.laws import BeyondReported, CoarseLaw, coarse_law
 from resispec_verify.audit.looks import looks_like
 from resispec_verify.audit.noise import measure_band
@@ -37,8 +37,11 @@ __all__ = ["Progress", "audit"]
 Progress = Callable[[str, int, float], None]
 # Of the engine's tokens, what the reference is tested on first; on more where the engine is rejected.
 CONTROL = 1 / 4
-# Where the engine is rejected after n tokens, the reference must pass on so many times n.
-AGAIN = 2
+# Where the engine is rejected after n tokens, the reference must pass on so many times n, and on up to so
+# many times as far as the run's tokens go: one with the same fault may need more tokens, by chance.
+AGAIN, AMPLE = 2, 10
+# Tokens that may be drawn for each of these.
+LONGER = 4
 # Of the run's time, what the control and the explanation of a rejection may take beyond its end.
 EXTRA = 0.5
 # Of the engine's tokens, those of short completions of one text; their length, and where their seeds begin.
@@ -97,6 +100,7 @@ class _Run:
         self.engine, self.reference, self.settings, self.draft = engine, reference, settings, draft
         self.journal, self.progress = journal, progress
         self.started = time.monotonic()
+        self.until = self.started + settings.seconds
         self.mode = self._mode()
         self.alpha = settings.alpha / 2
         self.found = AuditResult(
@@ -118,11 +122,6 @@ class _Run:
             )
         return ("laws" if possible else "samples") if mode == "auto" else mode
 
-    @property
-    def until(self) -> float:
-        """When the run ends."""
-        return self.started + self.settings.seconds
-
     def result(self) -> AuditResult:
         """Do it all."""
         found = self.found
@@ -130,10 +129,10 @@ class _Run:
             self._prepare()
             found.stopped = self._samples() if self.mode == "samples" else self._laws()
         except EngineError as error:
-            found.stopped = "error"
-            found.reasons.append(f"{error}")
-            if found.verdict == "error" and found.requests:
-                found.notes.append("what was gathered before is in the evidence above; a journal keeps it")
+            found.stopped, found.reasons = "error", [*found.reasons, str(error)]
+            found.verdict = "error" if found.verdict == "not-rejected" else found.verdict
+        if found.verdict == "error" and found.requests:
+            found.notes.append("what was gathered before is in the evidence above; a journal keeps it")
         found.notes += [f"{text} ({times} times)" for text, times in self.oddities.items()]
         found.seconds = time.monotonic() - self.started
         return found
@@ -142,6 +141,7 @@ class _Run:
         found = self.found
         self.exercise = Exercise(self.engine, self.settings.least_drafts, self.journal)
         found.facts = {"engine": self.engine.facts(), "reference": self.reference.facts()}
+        same_tokens(self.engine, self.reference, found.facts)
         self.oddities.update(self._reports())
         if self.reference.tokens_are == self.engine.tokens_are == "ids":
             self.prompts = tuple(
@@ -151,13 +151,11 @@ class _Run:
 
     def _reports(self) -> list[str]:
         """What is odd of the log-probabilities that the engine reports: looked at once, and never used."""
-        prompt = self.settings.prompts[0]
+        prompt, chosen = self.settings.prompts[0], self.settings
         if self.engine.tokens_are == "ids" and isinstance(prompt, str):
             prompt = self.engine.encode(prompt)
         try:
-            found = self.engine.complete(
-                prompt, REPORTED, self.settings.seed, self.settings.sampling, own_laws=1
-            )
+            found = self.engine.complete(prompt, REPORTED, chosen.seed, chosen.sampling, own_laws=1)
         except EngineError as error:
             return [f"asked for log-probabilities, {error}"]
         return [f"{self.engine.name}: {odd}" for odd in found.oddities]
@@ -206,7 +204,7 @@ class _Run:
                     return
 
     def _measure(self, pieces: Sequence[Piece]) -> None:
-        self.found.band = measure_band(self.reference, pieces, self.settings, self.prompts)
+        self.found.band = measure_band(self.reference, pieces, self.settings, self.prompts, self.journal)
         self.band = self.found.band["tv"]
         laws = [law for piece in pieces for law in self._coarse(piece.laws or []) if law is not None]
         if not laws:
@@ -308,12 +306,13 @@ class _Run:
         found, chosen = self.found, self.settings
         found.places = stream.places()
         found.path["engine"] = thinned(stream.path)
-        found.cuts = [cut._asdict() for cut in stream.test.cuts(0.5 * self.alpha, chosen.power)]
+        if stream.test.cut_draws:  # else there is nothing that was seen
+            found.cuts = [cut._asdict() for cut in stream.test.cuts(0.5 * self.alpha, chosen.power)]
         found.drafts = self.exercise.drafts()
         at = stream.found_at(self.alpha)
         if at is not None:
             self._explain(stream)
-            if self._control_again(plain, control, pieces, AGAIN * at):
+            if self._control_again(plain, control, pieces, max(AGAIN * at, min(AMPLE * at, chosen.tokens))):
                 return "control"
             self._rejected(stream, at)
             return "rejected"
@@ -340,10 +339,12 @@ class _Run:
         """The reference on more tokens than rejected the engine; whether it is rejected as well."""
         control.until = self.until + EXTRA * self.settings.seconds
         try:
-            if plain.test.draws < tokens:
-                for piece in self._some(control, tokens - plain.test.draws, pieces):
-                    self._add(plain, piece)
-                    self.progress("control again", plain.test.draws, plain.log_evidence / math.log(10))
+            # Where some laws are not known, not every token is a draw.
+            for piece in self._some(control, LONGER * (tokens - plain.test.draws), pieces):
+                self._add(plain, piece)
+                self.progress("control again", plain.test.draws, plain.log_evidence / math.log(10))
+                if plain.test.draws >= tokens:
+                    break
         except (OutOfTime, EngineError) as error:
             self.found.notes.append(
                 f"the control has only {plain.test.draws} tokens, where {tokens} were wanted: "
@@ -378,6 +379,8 @@ class _Run:
             stopped = sample.run(self.exercise.add, self.progress)
         finally:
             sample.into(self.found)
+        if not sample.test.pairs:
+            raise EngineError(f"{self.engine.name}: gave nothing in {self.settings.seconds:g} s")
         self.found.drafts = self.exercise.drafts()
         if self.found.verdict == "not-rejected":
             self._exercised()

@@ -189,6 +189,10 @@ class SampleAudit:
             f"{self.engine.name}: its completions are not those of {self.reference.name}, after {at} pairs: "
             f"{found.looks_like}"
         )
+        if self.control.pairs < self.test.pairs:
+            found.notes.append(
+                f"the control has only {self.control.pairs} pairs, where {self.test.pairs} were wanted"
+            )
         which = found.prefixes_off[0]["prompt"] if found.prefixes_off else 0
         found.smallest = self._smallest(which, at or self.test.pairs)
 

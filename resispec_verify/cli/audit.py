@@ -4,7 +4,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -196,6 +196,8 @@ class _Audit:
     def run(self, on: str, off: str, prompts: tuple[Prompt, ...]) -> AuditResult:
         """The result; an engine that does not answer at the beginning is bad input."""
         with ExitStack() as stack:
+            # What functions print is not part of the report, which may go there.
+            stack.enter_context(redirect_stdout(sys.stderr))
             stack.callback(lambda: [one.close() for one in self.opened])
             try:
                 engine = self._open(on)

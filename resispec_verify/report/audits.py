@@ -124,7 +124,10 @@ def _control(result: AuditResult) -> list[str]:
             f"{1 / result.alpha_per_test:.1g})."
         )
     if band:
-        ways = ", ".join(f"{one['how']} {one['mean']:.2g}" for one in band["measured"])
+        ways = ", ".join(
+            f"{one['how']} {one['mean']:.2g}{'' if one['used'] else ', not used: another law'}"
+            for one in band["measured"]
+        )
         how = "given" if band["given"] else f"mean TV from what was asked first: {ways}"
         found.append(
             f"Band: differences up to TV {band['tv']:.2g} are not held against the engine ({how}); tokens "
