@@ -29,8 +29,8 @@ from resispec_verify.errors import InputError
 from resispec_verify.evidence.enumeration import Budget, Expansion, in_threads, operational_marginals
 from resispec_verify.evidence.marginal import estimated_acceptance, summation_error
 from resispec_verify.kernels.elementwise.divergences import distances
-from resispec_verify.kernels.elementwise.ratio_order import ratio_order
-from resispec_verify.kernels.optimal.transport import limit_of_prefix
+from resispec_verify.kernels.elementwise.ratio_buckets import ratio_buckets
+from resispec_verify.kernels.optimal.transport import limit_in_buckets
 from resispec_verify.rules import Iid, Proposal, Rule, State
 from resispec_verify.tables.distinct import check_support
 from resispec_verify.tables.drift_summary import DriftRow, Profile, divide
@@ -104,9 +104,9 @@ def add_drift(
 def _limits(proposal: Proposal, pair: Pair, n: int) -> list[Floats | None]:
     """``OT_1 .. OT_n`` by position."""
     p, s = pair.target, pair.drawn_from
-    if isinstance(proposal, Iid):  # one sort for all n
-        prefixes = (ratio_order(*rows).prefix for rows in zip(p, s, strict=True))
-        return [np.asarray([limit_of_prefix(prefix, i + 1) for i in range(n)]) for prefix in prefixes]
+    if isinstance(proposal, Iid):  # the same buckets for all n
+        positions = ((*rows, ratio_buckets(*rows, n)) for rows in zip(p, s, strict=True))
+        return [np.asarray([limit_in_buckets(*found, i + 1) for i in range(n)]) for found in positions]
     by_count = [proposal.limit(p, s, i + 1) for i in range(n)]
     if any(limit is None for limit in by_count):
         return [None] * len(p)

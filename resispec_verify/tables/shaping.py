@@ -17,7 +17,7 @@ from resispec_verify.kernels.optimal.l1_curve import (
     l1_at,
     l1_with_hole,
 )
-from resispec_verify.kernels.optimal.sequential import levels_of
+from resispec_verify.kernels.optimal.sequential import levels
 
 __all__ = ["Exploration", "check_monotonicity", "curve_points", "curve_records", "explore_pair"]
 
@@ -148,7 +148,7 @@ def explore_pair(
     order = ratio_order(target, draft)
     points = breakpoints(order)
     zero = (draft > 0) & (target == 0)
-    T = levels_of(order, candidates)
+    T = levels(target, draft, candidates)
     budgets = {"specinfer": float(np.clip(target - draft, 0.0, None).sum()), "optimal-sequential": 0.0}
     if rejected is not None:  # else nothing is left to reserve but the rounding of the levels
         budgets["optimal-sequential"] = float(T[1] - T[2])

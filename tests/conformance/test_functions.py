@@ -54,8 +54,9 @@ from resispec_verify.kernels.elementwise.residuals import (
     standard_residual,
 )
 from resispec_verify.kernels.optimal.candidate_limits import pairs_limit, without_replacement_limit
+from resispec_verify.kernels.optimal.reserved import reserve, taken_share
 from resispec_verify.kernels.optimal.sequential import levels, levels_by_reductions, overlap
-from resispec_verify.kernels.optimal.transport import transport_limit
+from resispec_verify.kernels.optimal.transport import transport_limit, transport_limit_by_sorting
 from resispec_verify.rules import ResiSpec, SpecInfer
 from resispec_verify.samplers import verify_optimal_joint, verify_optimal_sequential, verify_specinfer
 
@@ -122,6 +123,12 @@ def with_tokens(dtype: str) -> tuple[np.ndarray, ...]:
 
 def with_levels(dtype: str) -> tuple[np.ndarray, ...]:
     return *pair(dtype), np.array([0.0, 1.5, 3.0], dtype)
+
+
+def with_round(dtype: str) -> tuple[np.ndarray, ...]:
+    """Levels of a round, the weight of looking at its candidate, and a residual to fall back on."""
+    p, q = pair(dtype)
+    return p, q, *(np.array([[t], [1.5 * t], [2 * t]], dtype) for t in (0.75, 0.25, 0.5)), q
 
 
 def partly_placed(dtype: str) -> tuple[np.ndarray, ...]:
@@ -260,6 +267,9 @@ ROWS: dict[str, Row] = {
     "marginal.tv_interval": Row(interval, partly_placed, same_dtype=False),
     "marginal.rounding_bound": Row(lambda p, q: rounding_bound(p, q, 3, 100, 1e-16)),
     "sequential.overlap": Row(overlap, with_levels),
+    "reserved.taken_share": Row(lambda p, q, t, u, w, _: taken_share(p, q, t, u, w), with_round, 0),
+    # A sum, and the division by it.
+    "reserved.reserve": Row(lambda p, q, t, u, _, r: reserve(p, q, t, u, r), with_round, 2 * VOCAB),
     # An end of the search may cost 4 n V eps of acceptance, the margin of its steps as much, on each side.
     **{
         f"sequential.{find.__name__}: {n}": Row(
@@ -275,6 +285,9 @@ ROWS: dict[str, Row] = {
         )
         for n in (0, 1, 3)
     },
+    "transport.transport_limit_by_sorting": Row(
+        lambda p, q: transport_limit_by_sorting(p, q, 3), roundings=2 * VOCAB + 5, wide=True
+    ),
     # Both in float64 on the CPU: one code, rounded once to the input's precision.
     **{
         f"candidate_limits.without_replacement_limit: {n}": Row(
@@ -326,7 +339,7 @@ ELSEWHERE = {
     "expansion.fair_draws": "takes no arrays",
     "expansion.usable_candidates": "takes no arrays",
     "marginal.estimated_acceptance": "takes NumPy arrays",
-    "sequential.levels_of": "takes a RatioOrder, which is NumPy's",
+    "transport.limit_in_buckets": "takes RatioBuckets, which are NumPy's",
     "batched_paths.chunks": "takes NumPy's counts",
     "batched_paths.collected": "path_sums, here",
     "batched_paths.room_for": "a number",

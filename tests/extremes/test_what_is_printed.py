@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction as F
 
 import numpy as np
 import pytest
@@ -70,6 +71,17 @@ def test_limits_are_rounded_up_in_float32(n):
         found = transport_limit(p[None, :], q[None, :], n)
         assert found.dtype == np.float32
         assert float(found[0]) >= float(limit_by_prefixes(exact(p), exact(q), n)) - slack
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_limits_are_the_right_ones_rounded_up(n):
+    rng = np.random.default_rng(21)
+    for _ in range(200):
+        p, q = extreme_pair(rng, int(rng.integers(2, 12)))[1:]
+        right = limit_by_prefixes(exact(p), exact(q), n)
+        off = abs(1 - sum(map(F, p.tolist()))) + n * abs(1 - sum(map(F, q.tolist())))
+        up = ((n + 1) * len(p) + n + 2) * F(1, 2**53)
+        assert right - off <= F(float(transport_limit(p, q, n))) <= min(right + off + 2 * up, 1)
 
 
 def test_the_limit_that_was_rounded_down():

@@ -1,4 +1,4 @@
-"""The levels of optimal sequential verification: one sort and a safeguarded Newton search.
+"""The levels of optimal sequential verification: a safeguarded Newton search for a root, without a sort.
 
 With ``phi(t) = sum_x min(p(x), t q(x))``, concave and piecewise linear, the optimum over all sequential rules
 for n i.i.d. candidates is given by the ``T_1`` in [1, n] for which the recursion
@@ -9,7 +9,7 @@ ends in ``T_{n+1} = 0``. ``W_k`` is the probability that candidate k is looked a
 
 Any levels with ``0 <= T_k - T_{k+1} <= W_k`` and ``T_{n+1} = 0`` make an exact rule, so an error of the
 search costs acceptance and never exactness. To keep it so in floating point every step is shorter than
-``W_k`` by what rounding of the prefix sums can do to it (V eps), and the search stops on the side where the
+``W_k`` by what rounding of the sums can do to it (V eps), and the search stops on the side where the
 recursion ends at or below 0.
 """
 
@@ -22,10 +22,11 @@ from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 from numpy.typing import NDArray
 
 from resispec_verify.arrays import Array
-from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, rank_of, ratio_order
+from resispec_verify.kernels.elementwise.compiled import compilable
+from resispec_verify.kernels.elementwise.ratio_buckets import filled_and_open, looked_into, ratio_buckets
 from resispec_verify.kernels.jit import jit
 
-__all__ = ["levels", "levels_by_reductions", "levels_of", "overlap"]
+__all__ = ["levels", "levels_by_reductions", "overlap"]
 
 # Newton steps on a concave piecewise linear function end on the exact segment; bisection halves what is left
 # where they leave the bracket. Far more than either ever took.
@@ -34,28 +35,25 @@ _EPS = float(np.finfo(np.float64).eps)
 
 
 @jit()
-def _unroll_sorted(t, order, suffix, n, T):
+def _unroll_buckets(t, buckets, inside, roughly, n, T):
     """The recursion from ``T_1 = t`` into ``T (n + 1,)``; returns the slope of its end in t."""
-    ratio, prefix, table = order.ratio, order.prefix, order.table
-    margin = order.p.shape[0] * _EPS
-    r = rank_of(t, ratio, table)
-    first_slope = suffix[r]
-    z = max(1.0 - (prefix[r, 1] + t * first_slope), 0.0)
+    margin = buckets.keys.shape[0] * _EPS
+    filled, first_slope = filled_and_open(t, buckets, inside, roughly)
+    z = max(1.0 - (filled + t * first_slope), 0.0)
     T[0], T[1] = t, t - 1.0 + margin
     d = 1.0
     for k in range(1, n):
-        r = rank_of(T[k], ratio, table)
-        T[k + 1] = T[k] - (z + prefix[r, 1] + T[k] * suffix[r]) + margin
-        d = (1.0 - suffix[r]) * d + first_slope
+        filled, slope = filled_and_open(T[k], buckets, inside, roughly)
+        T[k + 1] = T[k] - (z + filled + T[k] * slope) + margin
+        d = (1.0 - slope) * d + first_slope
     return d
 
 
 @jit()
-def _search(order, suffix, n, T):
-    """Fill ``T (n + 1,)`` with the levels, from the side where the recursion ends at or below 0."""
+def _search(t, buckets, inside, roughly, n, T):
+    """Fill ``T (n + 1,)`` from a first ``T_1 = t``, from the side where the recursion ends at or below 0."""
     low, high = 1.0, float(n)
-    t = 0.5 * (low + high)
-    d = _unroll_sorted(t, order, suffix, n, T)
+    d = _unroll_buckets(t, buckets, inside, roughly, n, T)
     for _ in range(_MOST_STEPS):
         if T[n] == 0.0:
             return
@@ -69,20 +67,27 @@ def _search(order, suffix, n, T):
         if new == t or not low < new < high:
             break
         t = new
-        d = _unroll_sorted(t, order, suffix, n, T)
+        d = _unroll_buckets(t, buckets, inside, roughly, n, T)
     step = 2.0**-50 * t
     while T[n] > 0.0 and t > 1.0:
         t = max(t - step, 1.0)
         step *= 2.0
-        _unroll_sorted(t, order, suffix, n, T)
+        _unroll_buckets(t, buckets, inside, roughly, n, T)
 
 
-def levels_of(order: RatioOrder, candidates: int) -> NDArray[np.float64]:
-    """``T_1..T_{n+1}`` of one position, from its sorted ratios; see `levels`."""
-    suffix = np.append(np.cumsum(order.q[::-1])[::-1], 0.0)
+@jit()
+def _find(buckets, inside, n, T):
+    """Few buckets have to be looked into: the search begins where one over whole buckets ends."""
+    _search(0.5 * (1.0 + n), buckets, inside, True, n, T)
+    _search(T[0], buckets, inside, False, n, T)
+
+
+def _levels_of(p: NDArray[np.float64], q: NDArray[np.float64], candidates: int) -> NDArray[np.float64]:
+    """``T_1..T_{n+1}`` of one position."""
     T = np.zeros(candidates + 1)
     if candidates:
-        _search(order, suffix, candidates, T)
+        buckets = ratio_buckets(p, q, candidates)
+        _find(buckets, looked_into(p, q, buckets), candidates, T)
     return _settled(T)
 
 
@@ -113,18 +118,38 @@ def levels(target: Array, draft: Array, candidates: int) -> Array:
         return levels_by_reductions(target, draft, candidates)
     vocab = target.shape[-1]
     rows = zip(*(np.asarray(a, np.float64).reshape(-1, vocab) for a in (target, draft)), strict=True)
-    found = np.asarray([levels_of(ratio_order(p, q), candidates) for p, q in rows])
+    found = np.asarray([_levels_of(p, q, candidates) for p, q in rows])
     return xp.asarray(found.reshape(*target.shape[:-1], candidates + 1))
+
+
+@jit(fastmath={"reassoc"})
+def _overlap(p, q, t, found):
+    """Sums over blocks of 128 and then over the blocks, so that no term passes through many additions."""
+    vocab = p.shape[1]
+    for b in range(p.shape[0]):
+        level, total = t[b], p.dtype.type(0)
+        for start in range(0, vocab, 128):
+            part = p.dtype.type(0)
+            for x in range(start, min(start + 128, vocab)):
+                part += min(p[b, x], level * q[b, x])
+            total += part
+        found[b] = total
 
 
 def overlap(target: Array, draft: Array, t: Array) -> Array:
     """``phi(t) = sum min(p, t q)``: rows ``(..., V)`` at levels ``(...,)``."""
+    if is_numpy_array(target) and t.shape == target.shape[:-1] and t.dtype == target.dtype:
+        p, q = (a.reshape(-1, a.shape[-1]) for a in (target, draft))
+        if compilable(p, q):
+            found = np.empty(p.shape[0], p.dtype)
+            _overlap(p, q, np.ascontiguousarray(t).reshape(-1), found)
+            return found.reshape(t.shape)[()]
     xp = array_namespace(target, draft, t)
     return xp.sum(xp.minimum(target, t[..., None] * draft), axis=-1)
 
 
 def levels_by_reductions(target: Array, draft: Array, candidates: int) -> Array:
-    """The same without a sort: every phi is one reduction over the vocabulary, all rows at once.
+    """The same without buckets: every phi is one reduction over the vocabulary, all rows at once.
 
     What `levels` does where arrays live on a device.
     """

@@ -21,7 +21,8 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from resispec_verify.arrays import Array
-from resispec_verify.kernels.elementwise.residuals import normalize, ratio_or_all, share_of
+from resispec_verify.kernels.elementwise.residuals import ratio_or_all
+from resispec_verify.kernels.optimal.reserved import reserve, taken_share
 from resispec_verify.kernels.optimal.sequential import levels
 from resispec_verify.rules.interface import Rule, State
 
@@ -56,21 +57,15 @@ class OptimalSequential(Rule):
 
     def accept(self, state: State) -> Array:
         """What round k takes of the target, ``min(p, T_k q) - min(p, T_{k+1} q)``, over ``W_k q``."""
-        xp = array_namespace(state.draft)
-        p, q, k = state.extra["target"], state.draft, state.round
-        upper, lower = (state.extra["levels"][..., i, None] for i in (k, k + 1))
-        accepted = xp.minimum(p, upper * q) - xp.minimum(p, lower * q)
-        offered = state.extra["weight"] * q
-        return xp.where(q > 0, share_of(accepted, offered), xp.astype(p > 0, p.dtype))
+        upper, lower = (state.extra["levels"][..., i, None] for i in (state.round, state.round + 1))
+        return taken_share(state.extra["target"], state.draft, upper, lower, state.extra["weight"])
 
     def reject(self, state: State, tokens: Array) -> State:
         """The reserved mass ``r_k``, normalised, whatever was rejected."""
-        xp = array_namespace(state.draft)
-        p, q, k = state.extra["target"], state.draft, state.round + 1
+        k = state.round + 1
         first, level = (state.extra["levels"][..., i, None] for i in (0, k))
-        reserved = xp.clip(p - first * q, 0.0, None) + xp.minimum(p, level * q)
-        weight = xp.sum(reserved, axis=-1, keepdims=True)
-        return State(normalize(reserved, state.residual), q, k, {**state.extra, "weight": weight})
+        residual, weight = reserve(state.extra["target"], state.draft, first, level, state.residual)
+        return State(residual, state.draft, k, {**state.extra, "weight": weight})
 
     def condition(self, before: State, tokens: Array, after: State, fair: bool) -> Array:
         """The reserved mass is divided by its sum."""
