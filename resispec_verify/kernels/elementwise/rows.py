@@ -1,13 +1,14 @@
-"""Whole rows at once: all rounds of the standard residual, both path identities, and what is said of a marginal.
+"""Whole rows at once: rounds of the standard residual, path identities, and what is said of a marginal.
 
-Each kernel goes through one row after the other, several times, so that a row of a usual vocabulary stays in the
-second-level cache from its first pass to its last. What they compute is written with whole arrays in
+Each kernel goes through one row after the other, several times, so that a row of a usual vocabulary stays in
+the second-level cache from its first pass to its last. What they compute is written with whole arrays in
 `evidence.enumeration`, `evidence.path_identity` and `kernels.elementwise.divergences`, which tests hold them
 against. Sums run over blocks of 128 and then over the blocks, pairwise, as in `compiled`.
 
-A residual is kept as it is before its division, ``(R - q)_+``, and multiplied by the reciprocal of its mass in the
-next pass: two roundings where a division has one. What is emitted is ``w min(q, R)``, one rounding where
-``w q min(1, R/q)`` has three, so the count behind `rounding_bound` holds.
+A residual is kept as it is before its division, ``(R - q)_+``, and multiplied by the reciprocal of its mass in
+the next pass: two roundings where a division has one. What is emitted is ``w min(q, R)``, one rounding where
+``w q min(1, R/q)`` has three, so the count behind `rounding_bound` holds. Blocks are slices and comparisons are
+written out because the compiler then uses vector registers, which it does not for ``min`` and ``max``.
 """
 
 from __future__ import annotations
@@ -18,16 +19,24 @@ import numpy as np
 
 from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise.compiled import (
-    _BLOCK,
-    _REORDER,
-    _SERIES,
-    _add_up,
-    _kl_term,
+    BLOCK,
+    REORDER,
+    SERIES,
+    add_up,
     compilable,
+    kl_term,
 )
 from resispec_verify.kernels.jit import jit
 
-__all__ = ["MOST_NAMED", "Emitted", "Rounds", "emitted", "proportional_identity", "standard_identity", "standard_rounds"]
+__all__ = [
+    "MOST_NAMED",
+    "Emitted",
+    "Rounds",
+    "emitted",
+    "proportional_identity",
+    "standard_identity",
+    "standard_rounds",
+]
 
 MOST_NAMED = 10
 """Tokens that are never emitted, of one row, that are named."""
@@ -46,12 +55,15 @@ class Rounds(NamedTuple):
         Probability that so many candidates are rejected.
     left : array (B, n)
         Mass of ``(R - q)_+`` by round, which the next residual is divided by.
+    sums : array (B, 2)
+        Of the target and of what candidates are drawn from.
     """
 
     placed: Any
     accepted: Any
     weights: Any
     left: Any
+    sums: Any
 
 
 class Emitted(NamedTuple):
@@ -81,7 +93,7 @@ class Emitted(NamedTuple):
 
 @jit()
 def _normalised(rest, mass):
-    """What to multiply ``rest`` by: 1 where the reciprocal of its mass overflows, after a division in place."""
+    """The reciprocal of a mass; where that overflows 1, after a division in place."""
     one = rest.dtype.type(1)
     inverse = one / mass
     if inverse < np.inf:
@@ -91,13 +103,13 @@ def _normalised(rest, mass):
     return one
 
 
-@jit(fastmath=_REORDER)
+@jit(fastmath=REORDER)
 def _round(rest, inverse, draft, placed, weight, sums):
     """One fair round of a row; (accepted, rejected, left) mass, before the weight for the last two."""
     zero = rest.dtype.type(0)
     vocab = rest.shape[0]
     for k in range(sums.shape[1]):
-        first, last = k * _BLOCK, min((k + 1) * _BLOCK, vocab)
+        first, last = k * BLOCK, min((k + 1) * BLOCK, vocab)
         here, tested, out = rest[first:last], draft[first:last], placed[first:last]
         taken = refused = left = zero
         for x in range(last - first):
@@ -110,22 +122,22 @@ def _round(rest, inverse, draft, placed, weight, sums):
             refused += q - R if q > R else zero
             left += after
         sums[0, k], sums[1, k], sums[2, k] = taken, refused, left
-    return weight * _add_up(sums[0]), _add_up(sums[1]), _add_up(sums[2])
+    return weight * add_up(sums[0]), add_up(sums[1]), add_up(sums[2])
 
 
-@jit(fastmath=_REORDER)
+@jit(fastmath=REORDER)
 def _drawn_round(rest, inverse, draft, drawn_from, placed, weight, sums):
     """The same where candidates are drawn from another law than they are tested with."""
     zero, one = rest.dtype.type(0), rest.dtype.type(1)
     vocab = rest.shape[0]
     for k in range(sums.shape[1]):
-        first, last = k * _BLOCK, min((k + 1) * _BLOCK, vocab)
+        first, last = k * BLOCK, min((k + 1) * BLOCK, vocab)
         here, tested, out = rest[first:last], draft[first:last], placed[first:last]
         drawn = drawn_from[first:last]
         taken = refused = left = zero
         for x in range(last - first):
             R, q, s = here[x] * inverse, tested[x], drawn[x]
-            accept = R / q if q > R else (one if R > zero else zero)
+            accept = R / q if q > R else (one if zero < R else zero)
             both = s * accept
             after = R - q if q < R else zero
             out[x] += weight * both
@@ -134,7 +146,21 @@ def _drawn_round(rest, inverse, draft, drawn_from, placed, weight, sums):
             refused += s - both if s > both else zero
             left += after
         sums[0, k], sums[1, k], sums[2, k] = taken, refused, left
-    return weight * _add_up(sums[0]), _add_up(sums[1]), _add_up(sums[2])
+    return weight * add_up(sums[0]), add_up(sums[1]), add_up(sums[2])
+
+
+@jit(fastmath=REORDER)
+def _copied(values, out, sums):
+    """Copy a row; its sum."""
+    for k in range(sums.shape[0]):
+        first, last = k * BLOCK, min((k + 1) * BLOCK, values.shape[0])
+        here, there = values[first:last], out[first:last]
+        total = values.dtype.type(0)
+        for x in range(last - first):
+            there[x] = here[x]
+            total += here[x]
+        sums[k] = total
+    return add_up(sums)
 
 
 @jit()
@@ -153,17 +179,18 @@ def _residual(target, draft, left, rounds, rest):
 
 @jit()
 def _standard(target, draft, drawn_from, fair, telescoping, found):
-    """All rounds of rows ``(B, V)``; ``telescoping`` weighs a round by what is left, else by what is rejected."""
-    placed, accepted, weights, left = found
+    """All rounds of rows ``(B, V)``; ``telescoping`` weighs them by what is left, not by what is rejected."""
+    placed, accepted, weights, left, totals = found
     rows, vocab = target.shape
     rest = np.empty(vocab, target.dtype)
-    sums = np.empty((3, (vocab + _BLOCK - 1) // _BLOCK), target.dtype)
+    sums = np.empty((3, (vocab + BLOCK - 1) // BLOCK), target.dtype)
     for b in range(rows):
         p, q, s, out = target[b], draft[b], drawn_from[b], placed[b]
         inverse = weight = target.dtype.type(1)
         weights[b, 0], steps = weight, 0
+        totals[b, 1] = _copied(s, out, sums[0])
+        totals[b, 0] = _copied(p, rest, sums[0])
         for x in range(vocab):
-            rest[x] = p[x]
             out[x] = 0
         for i in range(accepted.shape[1]):
             if fair:
@@ -183,7 +210,7 @@ def _standard(target, draft, drawn_from, fair, telescoping, found):
 
 def _all_rounds(target: Array, draft: Array, n: int, drawn_from: Array | None, telescoping: bool) -> Rounds:
     rows, kind = target.shape[0], target.dtype
-    shapes = (target.shape, (rows, n), (rows, n + 1), (rows, n))
+    shapes = (target.shape, (rows, n), (rows, n + 1), (rows, n), (rows, 2))
     found = Rounds(*(np.empty(shape, kind) for shape in shapes))
     given = [np.ascontiguousarray(a) for a in (target, draft, draft if drawn_from is None else drawn_from)]
     _standard(*given, drawn_from is None, telescoping, tuple(found))
@@ -215,13 +242,13 @@ def standard_identity(target: Array, draft: Array, rounds: int) -> Array:
     return _all_rounds(target, draft, rounds, None, telescoping=True).placed
 
 
-@jit(fastmath=_REORDER)
+@jit(fastmath=REORDER)
 def _open(rest, inverse, draft, sums):
     """Normalise a row in place; by block, what it holds and ``(q - R)_+``."""
     zero = rest.dtype.type(0)
     vocab = rest.shape[0]
     for k in range(sums.shape[1]):
-        first, last = k * _BLOCK, min((k + 1) * _BLOCK, vocab)
+        first, last = k * BLOCK, min((k + 1) * BLOCK, vocab)
         here, tested = rest[first:last], draft[first:last]
         held = over = zero
         for x in range(last - first):
@@ -244,7 +271,7 @@ def _drawn(rest, draft, over, uniform):
     if anything:
         for k in range(over.shape[0]):
             over[k] = zero
-            for x in range(k * _BLOCK, min((k + 1) * _BLOCK, vocab)):
+            for x in range(k * BLOCK, min((k + 1) * BLOCK, vocab)):
                 over[k] += draft[x]
             total += over[k]
     bar, seen, block, before = uniform * total, zero, 0, zero
@@ -254,8 +281,8 @@ def _drawn(rest, draft, over, uniform):
             seen += over[k]
             if seen > bar:
                 break
-    token = block * _BLOCK
-    for x in range(block * _BLOCK, min((block + 1) * _BLOCK, vocab)):
+    token = block * BLOCK
+    for x in range(block * BLOCK, min((block + 1) * BLOCK, vocab)):
         mass = draft[x] if anything else max(draft[x] - rest[x], zero)
         if mass > 0:
             before += mass
@@ -265,13 +292,13 @@ def _drawn(rest, draft, over, uniform):
     return token
 
 
-@jit(fastmath=_REORDER)
+@jit(fastmath=REORDER)
 def _clipped(rest, draft, Z, sums):
     """Sums of ``r = min(Z q, R)`` and of the room ``R - r`` above it."""
     zero = rest.dtype.type(0)
     vocab = rest.shape[0]
     for k in range(sums.shape[1]):
-        first, last = k * _BLOCK, min((k + 1) * _BLOCK, vocab)
+        first, last = k * BLOCK, min((k + 1) * BLOCK, vocab)
         here, tested = rest[first:last], draft[first:last]
         clipped = room = zero
         for x in range(last - first):
@@ -279,16 +306,16 @@ def _clipped(rest, draft, Z, sums):
             clipped += wanted if wanted < R else R
             room += R - wanted if wanted < R else zero
         sums[0, k], sums[1, k] = clipped, room
-    return _add_up(sums[0]), _add_up(sums[1])
+    return add_up(sums[0]), add_up(sums[1])
 
 
-@jit(fastmath=_REORDER)
+@jit(fastmath=REORDER)
 def _shaped_round(rest, draft, total, weight, Z, share, sums):
     """Emit ``min(k, R)`` with ``k = R - r - share (R - r)`` and leave what is left, by block."""
     zero = rest.dtype.type(0)
     vocab = rest.shape[0]
     for b in range(sums.shape[1]):
-        first, last = b * _BLOCK, min((b + 1) * _BLOCK, vocab)
+        first, last = b * BLOCK, min((b + 1) * BLOCK, vocab)
         here, tested, out = rest[first:last], draft[first:last], total[first:last]
         left = zero
         for x in range(last - first):
@@ -308,7 +335,7 @@ def _proportional(target, draft, tokens, uniforms, given, total):
     rows, vocab = target.shape
     zero, one = target.dtype.type(0), target.dtype.type(1)
     rest = np.empty(vocab, target.dtype)
-    sums = np.empty((2, (vocab + _BLOCK - 1) // _BLOCK), target.dtype)
+    sums = np.empty((2, (vocab + BLOCK - 1) // BLOCK), target.dtype)
     for b in range(rows):
         q, out = draft[b], total[b]
         inverse = weight = one
@@ -319,12 +346,12 @@ def _proportional(target, draft, tokens, uniforms, given, total):
             _open(rest, inverse, q, sums)
             x0 = tokens[b, i] if given else _drawn(rest, q, sums[1], uniforms[b, i])
             # The rejected token has a k of its own and is outside all sums: its place is empty meanwhile.
-            R0, q0, home = rest[x0], q[x0], x0 // _BLOCK
+            R0, q0, home = rest[x0], q[x0], x0 // BLOCK
             rest[x0] = zero
             sums[0, home] = zero
-            for x in range(home * _BLOCK, min((home + 1) * _BLOCK, vocab)):
+            for x in range(home * BLOCK, min((home + 1) * BLOCK, vocab)):
                 sums[0, home] += rest[x]
-            Z = min(abs(q0 - R0), _add_up(sums[0]))
+            Z = min(abs(q0 - R0), add_up(sums[0]))
             clipped, room = _clipped(rest, q, Z, sums)
             share = min(max(Z - clipped, zero) / room, one) if room > 0 else zero
             _shaped_round(rest, q, out, weight, Z, share, sums)
@@ -332,7 +359,7 @@ def _proportional(target, draft, tokens, uniforms, given, total):
             out[x0] += weight * taken
             rest[x0] = R0 - taken
             sums[0, home] += rest[x0]
-            mass = _add_up(sums[0])
+            mass = add_up(sums[0])
             weight = weight * mass
             if not mass > 0:
                 break  # all is emitted
@@ -356,17 +383,17 @@ def proportional_identity(
     uniforms : array (B, >= rounds), optional
         In [0, 1): each is drawn by inversion from what can be rejected in its round.
     """
-    given, shape = tokens is not None, (target.shape[0], rounds)
-    lists = np.ascontiguousarray(tokens[:, :rounds], np.int64) if given else np.zeros(shape, np.int64)
-    coins = np.zeros(shape) if given else np.ascontiguousarray(uniforms[:, :rounds], np.float64)
+    shape = (target.shape[0], rounds)
+    lists = np.zeros(shape, np.int64) if tokens is None else np.asarray(tokens[:, :rounds], np.int64)
+    coins = np.zeros(shape) if uniforms is None else uniforms[:, :rounds]
+    lists, coins = (np.ascontiguousarray(a) for a in (lists, coins.astype(target.dtype)))
     total = np.empty(target.shape, target.dtype)
-    _proportional(
-        np.ascontiguousarray(target), np.ascontiguousarray(draft), lists, coins.astype(target.dtype), given, total
-    )
+    p, q = (np.ascontiguousarray(a) for a in (target, draft))
+    _proportional(p, q, lists, coins, tokens is not None, total)
     return total
 
 
-@jit(fastmath=_REORDER)
+@jit(fastmath=REORDER)
 def _near(marginal, target):
     """(L1, KL, how many tokens are not near the target) of a block; the KL is right where none is."""
     distance = divergence = 0.0
@@ -375,7 +402,7 @@ def _near(marginal, target):
         m, p = float(marginal[x]), float(target[x])
         d = m - p
         distance += abs(d)
-        far += 1 if abs(d) >= _SERIES * p and d != 0.0 else 0
+        far += 1 if abs(d) >= SERIES * p and d != 0.0 else 0
         t = d / (p if p > 0.0 else 1.0)
         divergence += d * t * (0.5 - t * (1 / 6 - t * (1 / 12 - t * (1 / 20 - t / 30))))
     return distance, divergence, far
@@ -384,7 +411,7 @@ def _near(marginal, target):
 @jit()
 def _emitted(marginal, target, tv, kl, off, off_token, never, silent):
     rows, vocab = target.shape
-    blocks = (vocab + _BLOCK - 1) // _BLOCK
+    blocks = (vocab + BLOCK - 1) // BLOCK
     sums = np.empty((4, blocks))
     for b in range(rows):
         most, named = 0.0, 0
@@ -392,14 +419,14 @@ def _emitted(marginal, target, tv, kl, off, off_token, never, silent):
         for i in range(silent.shape[1]):
             silent[b, i] = -1
         for k in range(blocks):
-            first, last = k * _BLOCK, min((k + 1) * _BLOCK, vocab)
+            first, last = k * BLOCK, min((k + 1) * BLOCK, vocab)
             distance, divergence, far = _near(marginal[b, first:last], target[b, first:last])
             outside = lost = 0.0
             if far:  # only such blocks have tokens off the support, or that are never emitted
                 divergence = 0.0
                 for x in range(first, last):
                     m, p = float(marginal[b, x]), float(target[b, x])
-                    divergence += _kl_term(m, p)
+                    divergence += kl_term(m, p)
                     if p <= 0.0:
                         outside += m
                         if m > most:
@@ -410,8 +437,8 @@ def _emitted(marginal, target, tv, kl, off, off_token, never, silent):
                             silent[b, named] = x
                             named += 1
             sums[0, k], sums[1, k], sums[2, k], sums[3, k] = distance, divergence, outside, lost
-        tv[b], kl[b] = 0.5 * _add_up(sums[0]), _add_up(sums[1])
-        off[b], never[b] = _add_up(sums[2]), _add_up(sums[3])
+        tv[b], kl[b] = 0.5 * add_up(sums[0]), add_up(sums[1])
+        off[b], never[b] = add_up(sums[2]), add_up(sums[3])
 
 
 def emitted(marginal: Array, target: Array) -> Emitted:

@@ -31,6 +31,7 @@ from resispec_verify.kernels.elementwise import compiled
 from resispec_verify.kernels.elementwise.probabilities import at
 from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.elementwise.residuals import Proxy, normalize, proxy, ratio_or_all
+from resispec_verify.kernels.elementwise.rows import proportional_identity
 from resispec_verify.kernels.paths import shaped as shaped_paths
 from resispec_verify.kernels.paths.last_round import last_round
 from resispec_verify.kernels.paths.path_sum import PathSum
@@ -139,6 +140,14 @@ class ResiSpec(ShapedRule):
     def budget_holds(self) -> bool:
         """For the rule as printed."""
         return self == ResiSpec()
+
+    def sum_identity(
+        self, target: Array, draft: Array, rounds: int, tokens: Array, uniforms: Array
+    ) -> Array | None:
+        """As printed only: in compiled passes over a row."""
+        if self != ResiSpec():
+            return None
+        return proportional_identity(target, draft, rounds, tokens=tokens, uniforms=uniforms)
 
     def proxy(self, current: Array, draft: Array, token: Array) -> Array:
         """GetProxy's k after rejecting one token a row."""
