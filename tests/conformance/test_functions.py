@@ -27,6 +27,7 @@ from resispec_verify.distributions import Sampling, pair_from_logits
 from resispec_verify.evidence.given_candidates import outcome_given_candidates
 from resispec_verify.evidence.marginal import (
     Marginals,
+    bound_of_sums,
     magnified,
     rounding_bound,
     summation_error,
@@ -36,6 +37,7 @@ from resispec_verify.evidence.marginal import (
 from resispec_verify.kernels.elementwise.divergences import (
     distances,
     divergence_bounds,
+    emitted_beside,
     kl_terms,
     kullback_leibler,
     placed_excess,
@@ -256,9 +258,11 @@ ROWS: dict[str, Row] = {
     "divergences.kullback_leibler": Row(kullback_leibler, mixed, DIVERGENCE),
     "divergences.printed_kl": Row(printed_kl, mixed, DIVERGENCE),
     "divergences.distances": Row(distances, mixed, DIVERGENCE),
+    "divergences.emitted_beside": Row(emitted_beside, mixed, DIVERGENCE, same_dtype=False),
     "divergences.divergence_bounds": Row(divergence_bounds, partly_placed, DIVERGENCE),
     "marginal.tv_interval": Row(interval, partly_placed, same_dtype=False),
     "marginal.rounding_bound": Row(lambda p, q: rounding_bound(p, q, 3, 100, 1e-16)),
+    "marginal.bound_of_sums": Row(lambda p, q: bound_of_sums(p[:, 0], q[:, 0], 3, 100, 1e-16)),
     "sequential.overlap": Row(overlap, with_levels),
     # An end of the search may cost 4 n V eps of acceptance, the margin of its steps as much, on each side.
     **{

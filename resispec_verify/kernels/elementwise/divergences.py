@@ -12,7 +12,8 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.arrays import Array
-from resispec_verify.kernels.elementwise import compiled, rows
+from resispec_verify.kernels.elementwise import compiled
+from resispec_verify.kernels.elementwise.emitted import MOST_NAMED, Emitted, emitted
 
 __all__ = [
     "Bounds",
@@ -90,11 +91,11 @@ def printed_kl(marginal: Array, target: Array) -> Array:
 def distances(marginal: Array, target: Array) -> tuple[Array, Array]:
     """``(total_variation, kullback_leibler)``, in one pass where that is possible."""
     if compiled.compilable(marginal, target) and marginal.dtype == np.float64:
-        return rows.emitted(marginal, target)[:2]
+        return emitted(marginal, target)[:2]
     return total_variation(marginal, target), kullback_leibler(marginal, target)
 
 
-def emitted_beside(marginal: Array, target: Array) -> rows.Emitted:
+def emitted_beside(marginal: Array, target: Array) -> Emitted:
     """Distances in float64, and where a marginal leaves the target's support or lacks a token of it.
 
     Parameters
@@ -102,14 +103,14 @@ def emitted_beside(marginal: Array, target: Array) -> rows.Emitted:
     marginal, target : array (B, V)
     """
     if compiled.compilable(marginal, target):
-        return rows.emitted(marginal, target)
+        return emitted(marginal, target)
     xp = array_namespace(marginal, target)
     m, p = (xp.astype(a, xp.float64, copy=False) for a in (marginal, target))
     off = xp.where(p > 0, 0.0, m)
     silent = (p > 0) & (m == 0)
     tokens = xp.arange(p.shape[-1], dtype=xp.int64, device=p.device)
-    first = xp.sort(xp.where(silent, tokens, p.shape[-1]), axis=-1)[..., : rows.MOST_NAMED]
-    return rows.Emitted(
+    first = xp.sort(xp.where(silent, tokens, p.shape[-1]), axis=-1)[..., :MOST_NAMED]
+    return Emitted(
         total_variation(m, p),
         kullback_leibler(m, p),
         xp.sum(off, axis=-1),

@@ -29,9 +29,9 @@ from resispec_verify.device.dispatch import sum_where_arrays_live
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.elementwise import compiled
 from resispec_verify.kernels.elementwise.probabilities import at
+from resispec_verify.kernels.elementwise.proxy_rows import proportional_identity
 from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.elementwise.residuals import Proxy, normalize, proxy, ratio_or_all
-from resispec_verify.kernels.elementwise.rows import proportional_identity
 from resispec_verify.kernels.paths import shaped as shaped_paths
 from resispec_verify.kernels.paths.last_round import last_round
 from resispec_verify.kernels.paths.path_sum import PathSum
