@@ -129,8 +129,8 @@ def test_an_empty_residual_stays_what_it_was():
 
 def test_an_empty_residual_after_others():
     """R_1 = (0, 1, 0) lies within the draft, and is made again from the target each time."""
-    p, q, s = (np.asarray([row]) for row in ([0.25, 1.25, 0.0], [1.0, 1.0, 1.0], [0.0, 0.0, 1.0]))
-    found = rows.standard_rounds(p, q, 3, s)
+    p, q, s = ([0.25, 1.25, 0.0], [1.0, 1.0, 1.0], [0.0, 0.0, 1.0])
+    found = rows.standard_rounds(np.asarray([p]), np.asarray([q]), 3, np.asarray([s]))
     np.testing.assert_array_equal(found.left, [[0.25, 0.0, 0.0]])
     np.testing.assert_array_equal(found.placed, [[0.0, 1.0, 0.0]])
     np.testing.assert_array_equal(found.weights, [[1.0, 1.0, 1.0, 1.0]])
@@ -152,7 +152,7 @@ def test_rows_that_are_not_packed_or_not_writable(pair):
     wide = [np.repeat(law, 2, axis=0)[::2] for law in (p, q)]
     for law in wide:
         law.flags.writeable = False
-    found, right = (rows.standard_rounds(*laws, 2) for laws in (wide, (p, q)))
+    found, right = (rows.standard_rounds(a, b, 2) for a, b in (wide, (p, q)))
     np.testing.assert_array_equal(found.placed, right.placed)
 
 

@@ -65,9 +65,10 @@ def add_up(values):
 def _accept_ratio(current, draft, out):
     zero, one = current.dtype.type(0), current.dtype.type(1)
     for b in range(current.shape[0]):
+        here, tested, there = current[b], draft[b], out[b]
         for x in range(current.shape[1]):
-            R, q = current[b, x], draft[b, x]
-            out[b, x] = R / q if q > R else (one if R > 0 else zero)
+            R, q = here[x], tested[x]
+            there[x] = R / q if q > R else (one if zero < R else zero)
 
 
 def accept_ratio(current: Array, draft: Array) -> Array:
@@ -86,15 +87,16 @@ def _subtract(current, draft, out):
     for b in range(rows):
         for k in range(blocks):
             first, last = k * BLOCK, min((k + 1) * BLOCK, vocab)
-            for x in range(first, last):
-                out[b, x] = max(current[b, x] - draft[b, x], zero)
+            here, taken, there = current[b, first:last], draft[b, first:last], out[b, first:last]
             total = zero
-            for x in range(first, last):
-                total += out[b, x]
+            for x in range(last - first):
+                left = here[x] - taken[x] if taken[x] < here[x] else zero
+                there[x] = left
+                total += left
             partial[k] = total
-        mass = add_up(partial)
+        mass, there, here = add_up(partial), out[b], current[b]
         for x in range(vocab):
-            out[b, x] = out[b, x] / mass if mass > 0 else current[b, x]
+            there[x] = there[x] / mass if mass > 0 else here[x]
 
 
 def subtract(current: Array, draft: Array) -> Array:
@@ -115,13 +117,16 @@ def accumulate(placed, law, accept, weight):
     for b in range(rows):
         w = weight[b, 0]
         for k in range(blocks):
+            first, last = k * BLOCK, min((k + 1) * BLOCK, vocab)
+            drawn, passed, out = law[b, first:last], accept[b, first:last], placed[b, first:last]
             total = rest = zero
-            for x in range(k * BLOCK, min((k + 1) * BLOCK, vocab)):
-                proposed = w * law[b, x]
-                emitted = proposed * accept[b, x]
-                placed[b, x] += emitted
+            for x in range(last - first):
+                proposed = w * drawn[x]
+                emitted = proposed * passed[x]
+                out[x] += emitted
                 total += emitted
-                rest += proposed - emitted
+                # A choice, which a sum that is reordered cannot take apart: the difference keeps its digits.
+                rest += proposed - emitted if emitted < proposed else zero
             partial[k], rejected_partial[k] = total, rest
         accepted[b, 0], rejected[b, 0] = add_up(partial), add_up(rejected_partial)
     return accepted, rejected
@@ -137,12 +142,17 @@ def _split(total, k, current, weight, rest):
     for b in range(rows):
         w = weight[b, 0]
         for i in range(blocks):
+            first, last = i * BLOCK, min((i + 1) * BLOCK, vocab)
+            proxy, here = k[b, first:last], current[b, first:last]
+            out, there = total[b, first:last], rest[b, first:last]
             left = zero
-            for x in range(i * BLOCK, min((i + 1) * BLOCK, vocab)):
-                emitted = min(k[b, x], current[b, x])
-                total[b, x] += w * emitted
-                rest[b, x] = current[b, x] - emitted
-                left += rest[b, x]
+            for x in range(last - first):
+                R = here[x]
+                emitted = proxy[x] if proxy[x] < R else R
+                out[x] += w * emitted
+                after = R - emitted if emitted < R else zero
+                there[x] = after
+                left += after
             partial[i] = left
         mass = add_up(partial)
         after[b, 0] = w * mass

@@ -94,8 +94,9 @@ def _shaped_round(rest, draft, total, weight, Z, share, sums):
             k = R - (r + share * (R - r))
             taken = k if k < R else R
             out[x] += weight * taken
-            here[x] = R - taken
-            left += R - taken
+            after = R - taken if taken < R else zero
+            here[x] = after
+            left += after
         sums[0, b] = left
 
 

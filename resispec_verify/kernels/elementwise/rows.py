@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from resispec_verify.arrays import Array
-from resispec_verify.kernels.elementwise.compiled import BLOCK, REORDER, add_up, compilable
+from resispec_verify.kernels.elementwise.compiled import BLOCK, REORDER, add_up
 from resispec_verify.kernels.jit import jit
 
 __all__ = ["Rounds", "normalised", "standard_identity", "standard_rounds"]
@@ -174,23 +174,17 @@ def _all_rounds(target: Array, draft: Array, n: int, drawn_from: Array | None, t
     return found
 
 
-def standard_rounds(target: Array, draft: Array, n: int, drawn_from: Array | None = None) -> Rounds | None:
+def standard_rounds(target: Array, draft: Array, n: int, drawn_from: Array | None = None) -> Rounds:
     """``n`` tests ``min(1, R/q)``, each followed by ``R <- norm((R - q)_+)``; then a draw from R.
 
     Parameters
     ----------
     target, draft : array (B, V)
+        That `compiled.compilable` takes.
     n : int
     drawn_from : array (B, V), optional
         What candidates are drawn from, where it is not the draft.
-
-    Returns
-    -------
-    Rounds or None
-        None for arrays that `compilable` does not take.
     """
-    if not compilable(target, draft, target if drawn_from is None else drawn_from):
-        return None
     return _all_rounds(target, draft, n, drawn_from, telescoping=False)
 
 
