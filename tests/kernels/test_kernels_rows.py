@@ -13,9 +13,17 @@ from resispec_verify.evidence.marginal import summation_error
 from resispec_verify.evidence.path_identity import draw_candidates, identity_of, path_identity
 from resispec_verify.kernels.elementwise import compiled, proxy_rows, rows
 from resispec_verify.kernels.elementwise.divergences import distances, emitted_beside
-from resispec_verify.rules import ResiSpec, SpecInfer
+from resispec_verify.rules import OptimalSequential, ResiSpec, SpecInfer
 
 SIZES = [1, 2, 3, 127, 128, 129, 1000]  # around the loops' block of 128
+
+
+def given_levels(target, draft, n):
+    """Levels that the search, which differs between the two ways, has no part in."""
+    return np.broadcast_to(np.linspace(0.9, 0.0, n + 1), (target.shape[0], n + 1))
+
+
+RULES = [SpecInfer(), OptimalSequential(given_levels)]
 EXTREMES = {
     "p = q": ([0.25, 0.75], [0.25, 0.75]),
     "an ulp apart": ([0.25, 0.75], [np.nextafter(0.25, 1), np.nextafter(0.75, 0)]),
@@ -85,19 +93,21 @@ def agree(found, right, rounds, slack=0.0):
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2, 4])
-def test_rounds_are_those_of_the_rule(pair, arrays, rounds):
+@pytest.mark.parametrize("rule", RULES)
+def test_rounds_are_those_of_the_rule(pair, arrays, rule, rounds):
     p, q, _ = pair
-    found = operational_marginals(SpecInfer(), p, q, rounds)
-    right = arrays(operational_marginals, SpecInfer(), p, q, rounds)
+    found = operational_marginals(rule, p, q, rounds)
+    right = arrays(operational_marginals, rule, p, q, rounds)
     agree(found, right, rounds)
     assert float(np.abs(found.rounding - right.rounding).max()) <= bound(p, rounds)
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
-def test_rounds_of_candidates_from_another_law(pair, arrays, rounds):
+@pytest.mark.parametrize("rule", RULES)
+def test_rounds_of_candidates_from_another_law(pair, arrays, rule, rounds):
     """Divisions magnify rounding then, on both ways; the bounds say by how much."""
     found, right = (
-        way(operational_marginals, SpecInfer(), pair[0], pair[1], rounds, drawn_from=pair[2])
+        way(operational_marginals, rule, pair[0], pair[1], rounds, drawn_from=pair[2])
         for way in (lambda call, *given, **named: call(*given, **named), arrays)
     )
     slack = np.minimum(found.rounding + right.rounding, 1.0)
@@ -109,10 +119,11 @@ def test_rounds_of_candidates_from_another_law(pair, arrays, rounds):
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
-def test_rounds_at_the_ends_of_float64(extreme, arrays, rounds):
+@pytest.mark.parametrize("rule", RULES)
+def test_rounds_at_the_ends_of_float64(extreme, arrays, rule, rounds):
     p, q = extreme
-    found = operational_marginals(SpecInfer(), p, q, rounds)
-    agree(found, arrays(operational_marginals, SpecInfer(), p, q, rounds), rounds)
+    found = operational_marginals(rule, p, q, rounds)
+    agree(found, arrays(operational_marginals, rule, p, q, rounds), rounds)
     assert float(np.abs(found.placed - p).sum()) <= 2 * float(found.rounding[0])
 
 
