@@ -324,6 +324,7 @@ ELSEWHERE = {
     "door.get_proxy": "test_door, and resispec's in test_backends",
     "path_identity.path_identity": "test_backends and test_more_rules, with every proxy",
     "path_identity.draw_candidates": "test_backends",
+    "path_identity.identity_of": "tests/kernels/test_kernels_rows.py; elsewhere it is path_identity",
     "marginal.summation_error": "a number",
     "marginal.number": "returns a float",
     "expansion.eps_of": "returns a float",

@@ -244,10 +244,7 @@ def test_what_is_said_of_a_marginal(pair, arrays, kind):
         m = np.where(np.arange(p.shape[1]) < 128, p, s)
     found, right = emitted_beside(m, p), arrays(emitted_beside, m, p)
     for name in ("off_support_token", "silent"):
-        ours, theirs = getattr(found, name), getattr(right, name)
-        width = theirs.shape[-1] if theirs.ndim > 1 else None
-        np.testing.assert_array_equal(ours[..., :width], theirs)
-        assert (ours[..., theirs.shape[-1] :] == -1).all() if width else True
+        np.testing.assert_array_equal(getattr(found, name), getattr(right, name))
     for name in ("tv", "kl", "off_support", "never_emitted"):
         ours, theirs = getattr(found, name), getattr(right, name)
         assert ours.dtype == np.float64

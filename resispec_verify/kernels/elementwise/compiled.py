@@ -150,9 +150,9 @@ def _split(total, k, current, weight, rest):
                 R = here[x]
                 emitted = proxy[x] if proxy[x] < R else R
                 out[x] += w * emitted
-                after = R - emitted if emitted < R else zero
-                there[x] = after
-                left += after
+                unspent = R - emitted if emitted < R else zero
+                there[x] = unspent
+                left += unspent
             partial[i] = left
         mass = add_up(partial)
         after[b, 0] = w * mass

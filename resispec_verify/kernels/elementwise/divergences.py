@@ -109,7 +109,9 @@ def emitted_beside(marginal: Array, target: Array) -> Emitted:
     off = xp.where(p > 0, 0.0, m)
     silent = (p > 0) & (m == 0)
     tokens = xp.arange(p.shape[-1], dtype=xp.int64, device=p.device)
-    first = xp.sort(xp.where(silent, tokens, p.shape[-1]), axis=-1)[..., :MOST_NAMED]
+    beyond = xp.full((*p.shape[:-1], MOST_NAMED), p.shape[-1], dtype=xp.int64, device=p.device)
+    listed = xp.concat([xp.where(silent, tokens, p.shape[-1]), beyond], axis=-1)
+    first = xp.sort(listed, axis=-1)[..., :MOST_NAMED]
     return Emitted(
         total_variation(m, p),
         kullback_leibler(m, p),
