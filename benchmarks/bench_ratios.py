@@ -13,7 +13,7 @@ import pytest
 from resispec_verify.cli import main as command
 from resispec_verify.distributions import Sampling
 from resispec_verify.evidence.enumeration import operational_marginals
-from resispec_verify.evidence.path_identity import draw_candidates, path_identity
+from resispec_verify.evidence.path_identity import draw_candidates, identity_of
 from resispec_verify.kernels.elementwise.divergences import distances
 from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.optimal.candidate_limits import without_replacement_limit
@@ -50,7 +50,7 @@ def test_token_free_rounds(compare, rows):
             p, q = rows.p[b], rows.q[b]
             operational_marginals(SpecInfer(), p, q, 3)
             for rule in (SpecInfer(), ResiSpec()):
-                path_identity(p, q, rule.proxy, draw_candidates(q, 3, uniforms[: len(p)]), 3)
+                identity_of(rule, p, q, draw_candidates(q, 3, uniforms[: len(p)]), 3)
 
     compare(
         f"SpecInfer's rounds, n = 3, and both path identities, {len(rows.p)} positions",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_numpy_array
 
 from resispec_verify import inputs
 from resispec_verify.arrays import Array
@@ -22,6 +22,8 @@ from resispec_verify.inputs import SUM_TOLERANCE, real, whole
 from resispec_verify.kernels.elementwise.probabilities import filter_logits, softmax, temper
 
 __all__ = ["Pair", "Sampling", "pair_from_logits", "pair_from_probabilities"]
+
+_ELEMENTS = 1 << 16  # of a temporary: half a mebibyte in float64
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,18 @@ class Sampling:
         return self.law_of(rows, dtype=_working(rows, dtype))
 
     def law_of(self, logits: Array, *, dtype: Any) -> Array:
-        """`probabilities` of logits that are known to be right."""
+        """`probabilities` of logits that are known to be right.
+
+        NumPy's rows are taken a few at a time, so that their temporaries stay in the cache.
+        """
+        if is_numpy_array(logits) and logits.ndim == 2 and logits.size > _ELEMENTS:
+            laws, step = np.empty(logits.shape, dtype), max(1, _ELEMENTS // logits.shape[1])
+            for i in range(0, len(logits), step):
+                laws[i : i + step] = self._law(logits[i : i + step], dtype)
+            return laws
+        return self._law(logits, dtype)
+
+    def _law(self, logits: Array, dtype: Any) -> Array:
         tempered = temper(logits, self.temperature, dtype=dtype)
         return softmax(filter_logits(tempered, top_k=self.top_k, top_p=self.top_p, min_p=self.min_p))
 

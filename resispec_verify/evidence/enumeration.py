@@ -27,6 +27,7 @@ from resispec_verify.backends import to_numpy
 from resispec_verify.evidence.expansion import Budget, Expansion, eps_of, fair_draws, usable_candidates
 from resispec_verify.evidence.marginal import (
     Marginals,
+    bound_of_sums,
     magnified,
     of_path_sum,
     rounding_bound,
@@ -38,7 +39,8 @@ from resispec_verify.evidence.marginal import (
 from resispec_verify.evidence.on_device import settled_on_device
 from resispec_verify.evidence.tuple_rules import tuple_marginals
 from resispec_verify.kernels.elementwise import compiled
-from resispec_verify.kernels.elementwise.residuals import ALL
+from resispec_verify.kernels.elementwise.residuals import ALL, ratio_or_all
+from resispec_verify.kernels.elementwise.rows import Rounds
 from resispec_verify.rules.interface import Rule
 from resispec_verify.rules.proposals import Iid, Proposal
 from resispec_verify.rules.tuple_rule import TupleRule
@@ -84,11 +86,17 @@ def operational_marginals(
     proposal = proposal or rule.proposal
     declared = drawn_from is None
     drawn_from = draft if declared else drawn_from
+    iid = rule.depends_on == "nothing" and isinstance(proposal, Iid)
+    if iid and compiled.compilable(target, draft, drawn_from):
+        found = rule.sum_rounds(target, draft, n, None if declared else drawn_from)
+        if found is not None:
+            fair = fair_draws(rule, proposal, declared)
+            return _of_rounds(found, target, draft, drawn_from, fair)
     # A rule gets copies: one that writes into its arguments is scored on the originals.
     shown, said = (array_namespace(a).asarray(a, copy=True) for a in (target, draft))
     if isinstance(rule, TupleRule):
         return tuple_marginals(rule, shown, said, n, drawn_from, proposal)
-    if rule.depends_on == "nothing" and isinstance(proposal, Iid):
+    if iid:
         return _token_free(rule, shown, said, n, drawn_from, fair_draws(rule, proposal, declared))
 
     own = declared and proposal == rule.proposal  # what path sums are for
@@ -149,6 +157,34 @@ def _gaps(budget: Budget) -> Iterator[float]:
     yield budget.gap
     if budget.until_decided and budget.gap > 0:
         yield from (budget.gap * 1e-3, budget.gap * 1e-6, 0.0)
+
+
+def _of_rounds(found: Rounds, target: Array, draft: Array, drawn_from: Array, fair: bool) -> Marginals:
+    """The marginals of a rule that sums its own rounds, with the bound on their rounding.
+
+    As `_token_free`, of rounds that divide by the mass they leave and by nothing else.
+    """
+    rows, n = found.left.shape
+    roundings = 2 * summation_error(target.shape[-1]) + 8
+    base = bound_of_sums(found.sums[:, 0], found.sums[:, 1], n, roundings, eps_of(target))
+    rounding = base
+    if not fair:
+        error, condition = base + underflow(draft, drawn_from), np.ones_like(base)
+        for i in range(n):
+            rounding = rounding + magnified(found.weights[:, i], condition, error)
+            step = ratio_or_all(np.ones_like(base), found.left[:, i])
+            condition = np.clip(condition * step, None, ALL)
+            rounding = rounding + magnified(found.weights[:, i + 1], condition, error)
+        rounding = rounding + magnified(found.weights[:, n], condition, error)
+    return Marginals(
+        found.placed,
+        first=np.zeros((rows, 1), target.dtype),
+        unexpanded=np.zeros((rows, n + 1), target.dtype),
+        acceptance=found.accepted,
+        rounding=rounding,
+        expansions=[n] * rows,
+        exhausted=[False] * rows,
+    )
 
 
 def _token_free(rule: Rule, target: Array, draft: Array, n: int, drawn_from: Array, fair: bool) -> Marginals:

@@ -19,6 +19,7 @@ _FIRST_ORDER = 2.0**-20
 
 __all__ = [
     "Marginals",
+    "bound_of_sums",
     "estimated_acceptance",
     "magnified",
     "number",
@@ -156,9 +157,13 @@ def rounding_bound(target: Array, draft: Array, rounds: int, roundings: float, e
         Machine epsilon of the working precision; one rounding errs by at most ``eps / 2``.
     """
     xp = array_namespace(target, draft)
-    p_off = xp.abs(1.0 - xp.sum(target, axis=-1))
-    q_off = xp.abs(1.0 - xp.sum(draft, axis=-1))
-    return p_off + rounds * q_off + 0.5 * eps * (rounds + 1) * roundings
+    return bound_of_sums(xp.sum(target, axis=-1), xp.sum(draft, axis=-1), rounds, roundings, eps)
+
+
+def bound_of_sums(target: Array, draft: Array, rounds: int, roundings: float, eps: float) -> Array:
+    """`rounding_bound` of rows with these sums ``(B,)``."""
+    xp = array_namespace(target, draft)
+    return xp.abs(1.0 - target) + rounds * xp.abs(1.0 - draft) + 0.5 * eps * (rounds + 1) * roundings
 
 
 def magnified(weight: Array, condition: Array, bound: Array) -> Array:

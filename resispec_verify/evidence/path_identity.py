@@ -13,6 +13,7 @@ paper's Table 4 is this number.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from resispec_verify.arrays import Array
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.elementwise import compiled
 from resispec_verify.kernels.elementwise.residuals import normalize
+from resispec_verify.rules.interface import Rule
 
-__all__ = ["draw_candidates", "path_identity"]
+__all__ = ["Drawn", "draw_candidates", "identity_of", "path_identity"]
 
 #: ``proxy(current, draft, tokens (B,)) -> k (B, V)``
 ProxyOf = Callable[[Any, Any, Any], Any]
@@ -75,6 +77,37 @@ def path_identity(target: Array, draft: Array, proxy: ProxyOf, candidates: Array
     return total + weight * current
 
 
+def identity_of(rule: Rule, target: Array, draft: Array, candidates: Array, rounds: int) -> Array:
+    """`path_identity` of the proxy of a rule, by the rule's own sum where it has one; None without a proxy.
+
+    Parameters
+    ----------
+    rule : Rule
+    target, draft : array (B, V)
+    candidates : Drawn or integer array (B, >= rounds)
+        As for `path_identity`.
+    rounds : int
+
+    Raises
+    ------
+    InputError
+        As `path_identity`.
+    """
+    if compiled.compilable(target, draft):
+        drawn = isinstance(candidates, Drawn)
+        if not drawn:
+            _check(candidates, target, rounds)
+        tokens, uniforms = (None, candidates.uniforms) if drawn else (candidates, None)
+        found = rule.sum_identity(target, draft, rounds, tokens, uniforms)
+        if found is not None:
+            return found
+    xp = array_namespace(target)
+    first = xp.zeros(1, dtype=xp.int64, device=target.device)
+    if rule.proxy(target[:1, :], draft[:1, :], first) is None:
+        return None
+    return path_identity(target, draft, rule.proxy, candidates, rounds)
+
+
 def _check(candidates: Array, target: Array, rounds: int) -> None:
     xp = array_namespace(candidates)
     if candidates.ndim != 2 or candidates.shape[0] != target.shape[0] or candidates.shape[1] < rounds:
@@ -86,7 +119,37 @@ def _check(candidates: Array, target: Array, rounds: int) -> None:
         raise InputError(f"a candidate is outside the vocabulary 0..{target.shape[-1] - 1}")
 
 
-def draw_candidates(draft: Array, rounds: int, uniforms: np.ndarray) -> Callable[[int, Any], Any]:
+@dataclass(frozen=True)
+class Drawn:
+    """Candidates ``(round, current) -> (B,)`` of `draw_candidates`.
+
+    Attributes
+    ----------
+    draft : array (B, V)
+    uniforms : array (B, rounds)
+        In [0, 1), in the type of the draft.
+    """
+
+    draft: Any
+    uniforms: Any
+
+    def __call__(self, i: int, current: Array) -> Array:
+        """Draw from ``(q - R)_+`` by inversion."""
+        draft, u = self.draft, self.uniforms
+        xp = array_namespace(draft)
+        if compiled.compilable(draft, current):
+            return compiled.draw(draft, current, u[:, i])
+        over = xp.clip(draft - current, 0.0, None)
+        over = normalize(over, draft)
+        cumulative = xp.cumulative_sum(over, axis=-1)
+        below = cumulative <= u[:, i][:, None] * cumulative[..., -1:]
+        token = xp.sum(xp.astype(below, xp.int64), axis=-1)
+        # Rounding of u may point behind the last token that can be drawn.
+        last = over.shape[-1] - 1 - xp.argmax(xp.astype(xp.flip(over, axis=-1) > 0, xp.int64), axis=-1)
+        return xp.minimum(token, xp.astype(last, token.dtype))
+
+
+def draw_candidates(draft: Array, rounds: int, uniforms: np.ndarray) -> Drawn:
     """Candidates drawn from what can be rejected: ``(q - R)_+`` by inversion of given uniforms.
 
     Where nothing can be rejected (p = q) the draw is from q, and the round ends the sum.
@@ -99,18 +162,4 @@ def draw_candidates(draft: Array, rounds: int, uniforms: np.ndarray) -> Callable
         In [0, 1).
     """
     xp = array_namespace(draft)
-    u = xp.asarray(uniforms, dtype=draft.dtype, device=draft.device)
-
-    def draw(i: int, current: Array) -> Array:
-        if compiled.compilable(draft, current):
-            return compiled.draw(draft, current, u[:, i])
-        over = xp.clip(draft - current, 0.0, None)
-        over = normalize(over, draft)
-        cumulative = xp.cumulative_sum(over, axis=-1)
-        below = cumulative <= u[:, i][:, None] * cumulative[..., -1:]
-        token = xp.sum(xp.astype(below, xp.int64), axis=-1)
-        # Rounding of u may point behind the last token that can be drawn.
-        last = over.shape[-1] - 1 - xp.argmax(xp.astype(xp.flip(over, axis=-1) > 0, xp.int64), axis=-1)
-        return xp.minimum(token, xp.astype(last, token.dtype))
-
-    return draw
+    return Drawn(draft, xp.asarray(uniforms, dtype=draft.dtype, device=draft.device))

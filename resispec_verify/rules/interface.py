@@ -18,6 +18,7 @@ from resispec_verify.rules.proposals import Iid, Proposal
 
 if TYPE_CHECKING:  # compiled kernels, which a rule of one's own need not load
     from resispec_verify.kernels.elementwise.residuals import Proxy
+    from resispec_verify.kernels.elementwise.rows import Rounds
     from resispec_verify.kernels.paths.path_sum import PathSum
 
 __all__ = ["Described", "Rule", "State", "in_words"]
@@ -156,9 +157,9 @@ class Rule(Described):
     rejects_its_residual: ClassVar[bool] = True
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """A sum over paths is of the class that defines it: a subclass may do something else."""
+        """What computes the whole is of the class that defines it: a subclass may do something else."""
         super().__init_subclass__(**options)
-        for name in ("sum_paths", "sum_paths_on_device"):
+        for name in ("sum_paths", "sum_paths_on_device", "sum_rounds", "sum_identity"):
             if name not in vars(cls):
                 setattr(cls, name, getattr(Rule, name))
 
@@ -234,6 +235,26 @@ class Rule(Described):
         """The same for float64 rows ``(B, V)`` where they live, not on a CPU; ``most_paths`` is for each.
 
         None (the default) where the rule can only be summed on the CPU.
+        """
+        return None
+
+    def sum_rounds(self, target: Array, draft: Array, candidates: int, drawn_from: Array) -> Rounds | None:
+        """All rounds of rows ``(B, V)``, where a rule that depends on nothing knows something faster.
+
+        The arrays are the engine's own and must not be written to; ``drawn_from`` is None where candidates
+        are drawn from the draft. A division by ``Rounds.left`` is all that may magnify rounding. None (the
+        default) where the rule does not know.
+        """
+        return None
+
+    def sum_identity(
+        self, target: Array, draft: Array, rounds: int, tokens: Array, uniforms: Array
+    ) -> Array | None:
+        """The path identity of its proxy for rows ``(B, V)``, where a rule knows something faster.
+
+        One of ``tokens`` and ``uniforms``, ``(B, >= rounds)``, is None: the rejected candidates, or what they
+        are drawn with (`evidence.path_identity.draw_candidates`). The arrays must not be written to. None
+        (the default) where the rule does not know.
         """
         return None
 

@@ -16,8 +16,13 @@ from resispec_verify.arrays import Array
 from resispec_verify.backends import to_numpy
 from resispec_verify.evidence.enumeration import Budget, operational_marginals
 from resispec_verify.evidence.marginal import Marginals, estimated_acceptance, tv_interval
-from resispec_verify.evidence.path_identity import draw_candidates, path_identity
-from resispec_verify.kernels.elementwise.divergences import distances, divergence_bounds, printed_kl
+from resispec_verify.evidence.path_identity import draw_candidates, identity_of, path_identity
+from resispec_verify.kernels.elementwise.divergences import (
+    distances,
+    divergence_bounds,
+    emitted_beside,
+    printed_kl,
+)
 from resispec_verify.kernels.optimal.sequential import levels, overlap
 from resispec_verify.rules import Iid, Proposal, Rule
 from resispec_verify.tables.distinct import check_support
@@ -151,11 +156,11 @@ def _path_identity(
         # One stream a position, so that neither the batch size nor --positions changes the draws.
         streams = (np.random.default_rng((evaluation.seed, i)) for i in batch.positions.tolist())
         chosen = draw_candidates(draft, n, np.stack([stream.random(n) for stream in streams]))
-    first = xp.zeros(1, dtype=xp.int64, device=target.device)
     noted: dict[str, Any] = {"capped": 0, "proxy_excess": 0.0}
-    if rule.proxy(target[:1, :], draft[:1, :], first) is None:
-        return None, noted
-    return path_identity(target, draft, _watched(rule, noted) or rule.proxy, chosen, n), noted
+    watched = _watched(rule, noted)
+    if watched is None:
+        return identity_of(rule, target, draft, chosen, n), noted
+    return path_identity(target, draft, watched, chosen, n), noted
 
 
 def _watched(rule: Rule, noted: dict[str, Any]) -> Callable[[Any, Any, Any], Any] | None:
@@ -178,14 +183,13 @@ def _watched(rule: Rule, noted: dict[str, Any]) -> Callable[[Any, Any, Any], Any
 def _operational(marginals: Marginals, target: Array, stays_in_support: bool) -> dict[str, list[Any]]:
     """All columns that only the operational marginal has, and its distances, bounds and verdicts."""
     xp = array_namespace(target)
-    placed, goal = _double(marginals.placed), _double(target)
     gap, rounding = _host(marginals.gap), np.minimum(_host(marginals.rounding), 1.0)
-    found = _distances(marginals.placed, target)
+    seen = emitted_beside(marginals.placed, target)
+    found = _as_bounds(seen.tv, seen.kl)
+    silent, never = to_numpy(seen.silent), np.where(gap == 0, _host(seen.never_emitted), 0.0)
     if gap.any():
         found |= _with_gap(marginals, target, stays_in_support, found)
     low, high = (np.asarray(found[name]) for name in ("tv_low", "tv_high"))
-    off = xp.where(goal > 0, 0.0, placed)
-    silent = (goal > 0) & (placed == 0) & (marginals.gap == 0)[:, None]
     acceptance, unexpanded = _host(marginals.acceptance), _host(marginals.unexpanded)
     # What rounding puts above 1 in all is 1.
     reached = np.clip(np.cumsum(estimated_acceptance(acceptance, unexpanded), axis=-1), None, 1.0)
@@ -197,14 +201,16 @@ def _operational(marginals: Marginals, target: Array, stays_in_support: bool) ->
         "acceptance": np.diff(reached, axis=-1, prepend=0.0),
         "accepted_low": np.clip(accepted - error, 0.0, 1.0),
         "accepted_high": np.clip(accepted + gap + error, 0.0, 1.0),
-        "off_support": _host(xp.sum(off, axis=-1)),
-        "off_support_token": to_numpy(xp.argmax(off, axis=-1)),
-        "never_emitted": _host(xp.sum(xp.where(silent, goal, 0.0), axis=-1)),
+        "off_support": _host(seen.off_support),
+        "off_support_token": to_numpy(seen.off_support_token),
+        "never_emitted": never,
     }
     return {
         **found,
         **{name: values.tolist() for name, values in columns.items()},
-        "never_emitted_tokens": [np.flatnonzero(row)[:10].tolist() for row in to_numpy(silent)],
+        "never_emitted_tokens": [
+            [] if more > 0 else row[row >= 0].tolist() for more, row in zip(gap, silent, strict=True)
+        ],
         "verdict": judge_all(low, high, rounding, resolution(float(xp.finfo(target.dtype).eps))),
         "expansions": marginals.expansions,
         "exhausted": marginals.exhausted,
@@ -222,7 +228,12 @@ def _identity(emitted: Array, target: Array) -> dict[str, list[Any]]:
 def _distances(emitted: Array, target: Array) -> dict[str, list[Any]]:
     """Columns of what is emitted whole: its bounds are its distances."""
     # Divergences are summed in float64 whatever the working precision of the rounds.
-    tv, kl = (_host(v).tolist() for v in distances(_double(emitted), _double(target)))
+    return _as_bounds(*distances(_double(emitted), _double(target)))
+
+
+def _as_bounds(tv: Array, kl: Array) -> dict[str, list[Any]]:
+    """Columns of distances that are their own bounds."""
+    tv, kl = (_host(v).tolist() for v in (tv, kl))
     return {f"{name}{end}": v for name, v in (("tv", tv), ("kl", kl)) for end in ("", "_low", "_high")}
 
 

@@ -27,6 +27,7 @@ from resispec_verify.distributions import Sampling, pair_from_logits
 from resispec_verify.evidence.given_candidates import outcome_given_candidates
 from resispec_verify.evidence.marginal import (
     Marginals,
+    bound_of_sums,
     magnified,
     rounding_bound,
     summation_error,
@@ -36,6 +37,7 @@ from resispec_verify.evidence.marginal import (
 from resispec_verify.kernels.elementwise.divergences import (
     distances,
     divergence_bounds,
+    emitted_beside,
     kl_terms,
     kullback_leibler,
     placed_excess,
@@ -263,9 +265,11 @@ ROWS: dict[str, Row] = {
     "divergences.kullback_leibler": Row(kullback_leibler, mixed, DIVERGENCE),
     "divergences.printed_kl": Row(printed_kl, mixed, DIVERGENCE),
     "divergences.distances": Row(distances, mixed, DIVERGENCE),
+    "divergences.emitted_beside": Row(emitted_beside, mixed, DIVERGENCE, same_dtype=False),
     "divergences.divergence_bounds": Row(divergence_bounds, partly_placed, DIVERGENCE),
     "marginal.tv_interval": Row(interval, partly_placed, same_dtype=False),
     "marginal.rounding_bound": Row(lambda p, q: rounding_bound(p, q, 3, 100, 1e-16)),
+    "marginal.bound_of_sums": Row(lambda p, q: bound_of_sums(p[:, 0], q[:, 0], 3, 100, 1e-16)),
     "sequential.overlap": Row(overlap, with_levels),
     "reserved.taken_share": Row(lambda p, q, t, u, w, _: taken_share(p, q, t, u, w), with_round, 0),
     # A sum, and the division by it.
@@ -333,6 +337,7 @@ ELSEWHERE = {
     "door.get_proxy": "test_door, and resispec's in test_backends",
     "path_identity.path_identity": "test_backends and test_more_rules, with every proxy",
     "path_identity.draw_candidates": "test_backends",
+    "path_identity.identity_of": "tests/kernels/test_kernels_rows.py; elsewhere it is path_identity",
     "marginal.summation_error": "a number",
     "marginal.number": "returns a float",
     "expansion.eps_of": "returns a float",

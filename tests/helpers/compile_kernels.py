@@ -66,6 +66,7 @@ def paths() -> None:
 def others() -> None:
     """All other rules and measures, in float64, in float32, and for rows that cannot be written to."""
     from resispec_verify.evidence import operational_marginals, path_identity
+    from resispec_verify.evidence.path_identity import identity_of
     from resispec_verify.kernels.elementwise import divergences
     from resispec_verify.kernels.optimal.candidate_limits import without_replacement_limit
     from resispec_verify.rules import RULES, ResiSpec, SpecInfer, make_rule
@@ -77,6 +78,7 @@ def others() -> None:
         tokens = np.array([[1, 3]])
         for rule in (SpecInfer(), ResiSpec()):
             path_identity(p, q, rule.proxy, tokens, 2)
+            identity_of(rule, p, q, tokens, 2)
         for name in RULES if p.dtype == np.float64 and not read_only else ("specinfer", "k-seq"):
             rule = make_rule(name)
             if not isinstance(rule, ResiSpec):

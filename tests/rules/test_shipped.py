@@ -75,6 +75,8 @@ def test_a_sum_over_paths_is_not_inherited():
         assert kind.sum_paths is not Rule.sum_paths
         assert other.sum_paths is Rule.sum_paths
         assert other.sum_paths_on_device is Rule.sum_paths_on_device
+    other = type("Other", (SpecInfer,), {})
+    assert (other.sum_rounds, other.sum_identity) == (Rule.sum_rounds, Rule.sum_identity)
 
 
 def test_verifiable():

@@ -22,18 +22,17 @@ __all__ = [
     "accept_ratio",
     "accumulate",
     "compilable",
-    "divergences",
     "draw",
     "proportional_k",
     "split",
     "subtract",
 ]
 
-_BLOCK = 128
-_SERIES = 1e-3  # |m/p - 1| below which the divergence is summed as a series
+BLOCK = 128
+SERIES = 1e-3  # |m/p - 1| below which the divergence is summed as a series
 
 # Sums inside a block may be reordered, so that they use vector registers.
-_REORDER = {"reassoc"}
+REORDER = {"reassoc"}
 
 
 def compilable(*arrays: Any) -> bool:
@@ -48,7 +47,7 @@ def compilable(*arrays: Any) -> bool:
 
 
 @jit()
-def _add_up(values):
+def add_up(values):
     """Pairwise sum of a short array, destroying it."""
     count = values.shape[0]
     while count > 1:
@@ -66,9 +65,10 @@ def _add_up(values):
 def _accept_ratio(current, draft, out):
     zero, one = current.dtype.type(0), current.dtype.type(1)
     for b in range(current.shape[0]):
+        here, tested, there = current[b], draft[b], out[b]
         for x in range(current.shape[1]):
-            R, q = current[b, x], draft[b, x]
-            out[b, x] = R / q if q > R else (one if R > 0 else zero)
+            R, q = here[x], tested[x]
+            there[x] = R / q if q > R else (one if zero < R else zero)
 
 
 def accept_ratio(current: Array, draft: Array) -> Array:
@@ -78,24 +78,25 @@ def accept_ratio(current: Array, draft: Array) -> Array:
     return out
 
 
-@jit(fastmath=_REORDER)
+@jit(fastmath=REORDER)
 def _subtract(current, draft, out):
     zero = current.dtype.type(0)
     rows, vocab = current.shape
-    blocks = (vocab + _BLOCK - 1) // _BLOCK
+    blocks = (vocab + BLOCK - 1) // BLOCK
     partial = np.empty(blocks, current.dtype)
     for b in range(rows):
         for k in range(blocks):
-            first, last = k * _BLOCK, min((k + 1) * _BLOCK, vocab)
-            for x in range(first, last):
-                out[b, x] = max(current[b, x] - draft[b, x], zero)
+            first, last = k * BLOCK, min((k + 1) * BLOCK, vocab)
+            here, taken, there = current[b, first:last], draft[b, first:last], out[b, first:last]
             total = zero
-            for x in range(first, last):
-                total += out[b, x]
+            for x in range(last - first):
+                left = here[x] - taken[x] if taken[x] < here[x] else zero
+                there[x] = left
+                total += left
             partial[k] = total
-        mass = _add_up(partial)
+        mass, there, here = add_up(partial), out[b], current[b]
         for x in range(vocab):
-            out[b, x] = out[b, x] / mass if mass > 0 else current[b, x]
+            there[x] = there[x] / mass if mass > 0 else here[x]
 
 
 def subtract(current: Array, draft: Array) -> Array:
@@ -105,47 +106,55 @@ def subtract(current: Array, draft: Array) -> Array:
     return out
 
 
-@jit(fastmath=_REORDER)
+@jit(fastmath=REORDER)
 def accumulate(placed, law, accept, weight):
     """Add ``weight law accept`` to ``placed`` in place; (accepted, rejected) mass by row."""
     zero = law.dtype.type(0)
     rows, vocab = law.shape
-    blocks = (vocab + _BLOCK - 1) // _BLOCK
+    blocks = (vocab + BLOCK - 1) // BLOCK
     partial, rejected_partial = np.empty(blocks, law.dtype), np.empty(blocks, law.dtype)
     accepted, rejected = np.empty((rows, 1), law.dtype), np.empty((rows, 1), law.dtype)
     for b in range(rows):
         w = weight[b, 0]
         for k in range(blocks):
+            first, last = k * BLOCK, min((k + 1) * BLOCK, vocab)
+            drawn, passed, out = law[b, first:last], accept[b, first:last], placed[b, first:last]
             total = rest = zero
-            for x in range(k * _BLOCK, min((k + 1) * _BLOCK, vocab)):
-                proposed = w * law[b, x]
-                emitted = proposed * accept[b, x]
-                placed[b, x] += emitted
+            for x in range(last - first):
+                proposed = w * drawn[x]
+                emitted = proposed * passed[x]
+                out[x] += emitted
                 total += emitted
-                rest += proposed - emitted
+                # A choice, which a sum that is reordered cannot take apart: the difference keeps its digits.
+                rest += proposed - emitted if emitted < proposed else zero
             partial[k], rejected_partial[k] = total, rest
-        accepted[b, 0], rejected[b, 0] = _add_up(partial), _add_up(rejected_partial)
+        accepted[b, 0], rejected[b, 0] = add_up(partial), add_up(rejected_partial)
     return accepted, rejected
 
 
-@jit(fastmath=_REORDER)
+@jit(fastmath=REORDER)
 def _split(total, k, current, weight, rest):
     zero = current.dtype.type(0)
     rows, vocab = current.shape
-    blocks = (vocab + _BLOCK - 1) // _BLOCK
+    blocks = (vocab + BLOCK - 1) // BLOCK
     partial = np.empty(blocks, current.dtype)
     after = np.empty_like(weight)
     for b in range(rows):
         w = weight[b, 0]
         for i in range(blocks):
+            first, last = i * BLOCK, min((i + 1) * BLOCK, vocab)
+            proxy, here = k[b, first:last], current[b, first:last]
+            out, there = total[b, first:last], rest[b, first:last]
             left = zero
-            for x in range(i * _BLOCK, min((i + 1) * _BLOCK, vocab)):
-                emitted = min(k[b, x], current[b, x])
-                total[b, x] += w * emitted
-                rest[b, x] = current[b, x] - emitted
-                left += rest[b, x]
+            for x in range(last - first):
+                R = here[x]
+                emitted = proxy[x] if proxy[x] < R else R
+                out[x] += w * emitted
+                unspent = R - emitted if emitted < R else zero
+                there[x] = unspent
+                left += unspent
             partial[i] = left
-        mass = _add_up(partial)
+        mass = add_up(partial)
         after[b, 0] = w * mass
         for x in range(vocab):
             rest[b, x] = rest[b, x] / mass if mass > 0 else current[b, x]
@@ -161,11 +170,11 @@ def split(total: Array, k: Array, current: Array, weight: Array) -> tuple[Array,
     return _split(total, k, current, weight, rest), rest
 
 
-@jit(fastmath=_REORDER)
+@jit(fastmath=REORDER)
 def _proportional_k(current, draft, tokens, k):
     zero, one = current.dtype.type(0), current.dtype.type(1)
     rows, vocab = current.shape
-    blocks = (vocab + _BLOCK - 1) // _BLOCK
+    blocks = (vocab + BLOCK - 1) // BLOCK
     clipped_partial, whole_partial = np.empty(blocks, current.dtype), np.empty(blocks, current.dtype)
     for b in range(rows):
         x0 = tokens[b]
@@ -174,20 +183,20 @@ def _proportional_k(current, draft, tokens, k):
         R0, q0 = current[b, x0], draft[b, x0]
         for i in range(blocks):
             whole = zero
-            for x in range(i * _BLOCK, min((i + 1) * _BLOCK, vocab)):
+            for x in range(i * BLOCK, min((i + 1) * BLOCK, vocab)):
                 whole += current[b, x] if x != x0 else zero
             whole_partial[i] = whole
-        off = _add_up(whole_partial)
+        off = add_up(whole_partial)
         Z = min(abs(q0 - R0), off)
         for i in range(blocks):
             clipped = room = zero
-            for x in range(i * _BLOCK, min((i + 1) * _BLOCK, vocab)):
+            for x in range(i * BLOCK, min((i + 1) * BLOCK, vocab)):
                 r = min(Z * draft[b, x], current[b, x]) if x != x0 else zero
                 free = current[b, x] - r if x != x0 else zero
                 clipped += r
                 room += free
             clipped_partial[i], whole_partial[i] = clipped, room
-        delta, capacity = max(Z - _add_up(clipped_partial), zero), _add_up(whole_partial)
+        delta, capacity = max(Z - add_up(clipped_partial), zero), add_up(whole_partial)
         share = min(delta / capacity, one) if capacity > 0 else zero
         for x in range(vocab):
             r = min(Z * draft[b, x], current[b, x])
@@ -202,7 +211,7 @@ def proportional_k(current: Array, draft: Array, tokens: Array) -> Array:
     return k
 
 
-@jit(fastmath=_REORDER)
+@jit(fastmath=REORDER)
 def draw(draft, current, uniforms):
     """Tokens by inversion from ``(q - R)_+``, or from q where that is empty; see `draw_candidates`."""
     zero = draft.dtype.type(0)
@@ -229,14 +238,14 @@ def draw(draft, current, uniforms):
 
 
 @numba.njit(inline="always")
-def _kl_term(m, p):
+def kl_term(m, p):
     """``m log(m/p) - m + p``; see `divergences.kl_terms`."""
     d = m - p
     if d == 0.0:
         return 0.0
     if p <= 0.0:
         return np.inf
-    if abs(d) < _SERIES * p:
+    if abs(d) < SERIES * p:
         t = d / p
         return d * t * (0.5 - t * (1 / 6 - t * (1 / 12 - t * (1 / 20 - t / 30))))
     if m <= 0.0:
@@ -249,26 +258,7 @@ def _kl_term(m, p):
     return max(m * log_ratio - d, 0.0)
 
 
-@jit(fastmath=_REORDER)
-def divergences(marginal, target):
-    """(total variation, KL) by row in one pass; see `divergences.kl_terms`."""
-    rows, vocab = marginal.shape
-    blocks = (vocab + _BLOCK - 1) // _BLOCK
-    tv_partial, kl_partial = np.empty(blocks), np.empty(blocks)
-    tv, kl = np.empty(rows), np.empty(rows)
-    for b in range(rows):
-        for k in range(blocks):
-            distance = divergence = 0.0
-            for x in range(k * _BLOCK, min((k + 1) * _BLOCK, vocab)):
-                m, p = float(marginal[b, x]), float(target[b, x])
-                distance += abs(m - p)
-                divergence += _kl_term(m, p)
-            tv_partial[k], kl_partial[k] = distance, divergence
-        tv[b], kl[b] = 0.5 * _add_up(tv_partial), _add_up(kl_partial)
-    return tv, kl
-
-
-@jit(fastmath=_REORDER)
+@jit(fastmath=REORDER)
 def _fill_level(placed, target, allowed, gap):
     """The level ``l`` with ``sum (l target - placed)_+ = gap`` over allowed tokens; see `divergences`."""
     level = np.inf
@@ -284,30 +274,30 @@ def _fill_level(placed, target, allowed, gap):
         level = new
 
 
-@jit(fastmath=_REORDER)
+@jit(fastmath=REORDER)
 def kl_bounds(placed, target, gap, allowed):
     """Bounds on KL by row; see `divergences.divergence_bounds`."""
     rows, vocab = placed.shape
-    blocks = (vocab + _BLOCK - 1) // _BLOCK
+    blocks = (vocab + BLOCK - 1) // BLOCK
     base_partial, low_partial = np.empty(blocks), np.empty(blocks)
     low, high = np.empty(rows), np.empty(rows)
     for b in range(rows):
         g, worst, inside = gap[b], -np.inf, False
         level = _fill_level(placed[b], target[b], allowed[b], g) if g > 0.0 else 0.0
         # A token lifted to the level contributes p (l log l - l + 1).
-        lifted = _kl_term(level, 1.0) if level < np.inf else 0.0
+        lifted = kl_term(level, 1.0) if level < np.inf else 0.0
         for k in range(blocks):
             base = filled = 0.0
-            for x in range(k * _BLOCK, min((k + 1) * _BLOCK, vocab)):
+            for x in range(k * BLOCK, min((k + 1) * BLOCK, vocab)):
                 m, p = placed[b, x], target[b, x]
-                term = _kl_term(m, p)
+                term = kl_term(m, p)
                 base += term
                 filled += p * lifted if allowed[b, x] and m < level * p else term
                 if g > 0.0 and allowed[b, x]:
                     inside = inside or p > 0.0
-                    worst = max(worst, np.inf if p <= 0.0 else _kl_term(m + g, p) - term)
+                    worst = max(worst, np.inf if p <= 0.0 else kl_term(m + g, p) - term)
             base_partial[k], low_partial[k] = base, filled
-        start = _add_up(base_partial)
+        start = add_up(base_partial)
         high[b] = start + worst if g > 0.0 else start
-        low[b] = start if g <= 0.0 else (min(_add_up(low_partial), high[b]) if inside else np.inf)
+        low[b] = start if g <= 0.0 else (min(add_up(low_partial), high[b]) if inside else np.inf)
     return low, high

@@ -13,11 +13,13 @@ from array_api_compat import array_namespace
 
 from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise import compiled
+from resispec_verify.kernels.elementwise.emitted import MOST_NAMED, Emitted, emitted
 
 __all__ = [
     "Bounds",
     "distances",
     "divergence_bounds",
+    "emitted_beside",
     "kl_terms",
     "kullback_leibler",
     "placed_excess",
@@ -89,8 +91,35 @@ def printed_kl(marginal: Array, target: Array) -> Array:
 def distances(marginal: Array, target: Array) -> tuple[Array, Array]:
     """``(total_variation, kullback_leibler)``, in one pass where that is possible."""
     if compiled.compilable(marginal, target) and marginal.dtype == np.float64:
-        return compiled.divergences(marginal, target)
+        return emitted(marginal, target)[:2]
     return total_variation(marginal, target), kullback_leibler(marginal, target)
+
+
+def emitted_beside(marginal: Array, target: Array) -> Emitted:
+    """Distances in float64, and where a marginal leaves the target's support or lacks a token of it.
+
+    Parameters
+    ----------
+    marginal, target : array (B, V)
+    """
+    if compiled.compilable(marginal, target):
+        return emitted(marginal, target)
+    xp = array_namespace(marginal, target)
+    m, p = (xp.astype(a, xp.float64, copy=False) for a in (marginal, target))
+    off = xp.where(p > 0, 0.0, m)
+    silent = (p > 0) & (m == 0)
+    tokens = xp.arange(p.shape[-1], dtype=xp.int64, device=p.device)
+    beyond = xp.full((*p.shape[:-1], MOST_NAMED), p.shape[-1], dtype=xp.int64, device=p.device)
+    listed = xp.concat([xp.where(silent, tokens, p.shape[-1]), beyond], axis=-1)
+    first = xp.sort(listed, axis=-1)[..., :MOST_NAMED]
+    return Emitted(
+        total_variation(m, p),
+        kullback_leibler(m, p),
+        xp.sum(off, axis=-1),
+        xp.argmax(off, axis=-1),
+        xp.sum(xp.where(silent, p, 0.0), axis=-1),
+        xp.where(first < p.shape[-1], first, -1),
+    )
 
 
 def divergence_bounds(placed: Array, target: Array, gap: Array, allowed: Array) -> Bounds:

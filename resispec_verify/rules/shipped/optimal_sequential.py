@@ -21,7 +21,9 @@ from typing import Any
 from array_api_compat import array_namespace
 
 from resispec_verify.arrays import Array
+from resispec_verify.kernels.elementwise.level_rows import level_rounds
 from resispec_verify.kernels.elementwise.residuals import ratio_or_all
+from resispec_verify.kernels.elementwise.rows import Rounds
 from resispec_verify.kernels.optimal.reserved import reserve, taken_share
 from resispec_verify.kernels.optimal.sequential import levels
 from resispec_verify.rules.interface import Rule, State
@@ -66,6 +68,11 @@ class OptimalSequential(Rule):
         first, level = (state.extra["levels"][..., i, None] for i in (0, k))
         residual, weight = reserve(state.extra["target"], state.draft, first, level, state.residual)
         return State(residual, state.draft, k, {**state.extra, "weight": weight})
+
+    def sum_rounds(self, target: Array, draft: Array, candidates: int, drawn_from: Array) -> Rounds | None:
+        """In compiled passes over a row; it divides by what of the reserved mass is reserved again."""
+        found = array_namespace(target).astype(self.find_levels(target, draft, candidates), target.dtype)
+        return level_rounds(target, draft, found, drawn_from)
 
     def condition(self, before: State, tokens: Array, after: State, fair: bool) -> Array:
         """The reserved mass is divided by its sum."""

@@ -29,6 +29,7 @@ from resispec_verify.device.dispatch import sum_where_arrays_live
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.elementwise import compiled
 from resispec_verify.kernels.elementwise.probabilities import at
+from resispec_verify.kernels.elementwise.proxy_rows import proportional_identity
 from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.elementwise.residuals import Proxy, normalize, proxy, ratio_or_all
 from resispec_verify.kernels.paths import shaped as shaped_paths
@@ -139,6 +140,14 @@ class ResiSpec(ShapedRule):
     def budget_holds(self) -> bool:
         """For the rule as printed."""
         return self == ResiSpec()
+
+    def sum_identity(
+        self, target: Array, draft: Array, rounds: int, tokens: Array, uniforms: Array
+    ) -> Array | None:
+        """As printed only: in compiled passes over a row."""
+        if self != ResiSpec():
+            return None
+        return proportional_identity(target, draft, rounds, tokens=tokens, uniforms=uniforms)
 
     def proxy(self, current: Array, draft: Array, token: Array) -> Array:
         """GetProxy's k after rejecting one token a row."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise.residuals import positive_part_condition, standard_residual
+from resispec_verify.kernels.elementwise.rows import Rounds, standard_identity, standard_rounds
 from resispec_verify.rules.interface import Rule, State
 
 __all__ = ["SpecInfer"]
@@ -34,6 +35,16 @@ class SpecInfer(Rule):
     def condition(self, before: State, tokens: Array, after: State, fair: bool) -> Array:
         """The residual is divided by its sum."""
         return positive_part_condition(before.residual, before.draft)
+
+    def sum_rounds(self, target: Array, draft: Array, candidates: int, drawn_from: Array) -> Rounds | None:
+        """In compiled passes over a row."""
+        return standard_rounds(target, draft, candidates, drawn_from)
+
+    def sum_identity(
+        self, target: Array, draft: Array, rounds: int, tokens: Array, uniforms: Array
+    ) -> Array | None:
+        """The same for all candidates."""
+        return standard_identity(target, draft, rounds)
 
     def proxy(self, current: Array, draft: Array, token: Array) -> Array:
         """``k = q``: for this rule the path identity is the operational marginal."""

@@ -22,3 +22,5 @@ class Speculative(SpecInfer):
     source = "Leviathan et al. 2023; Chen et al. 2023"
     place = 10
     most_candidates = 1
+    sum_rounds = SpecInfer.sum_rounds
+    sum_identity = SpecInfer.sum_identity
