@@ -207,7 +207,7 @@ def survey(
 
 
 def no_grids(order: RatioOrder, candidates: int, theta: float) -> Plan:
-    """Merge nothing: follow what is worth it at that price, all of it at 0."""
+    """Merge nothing: follow what is worth it at that price, all of it at 0, none at infinity."""
     none = np.full((candidates, 1, OCTAVES), -1)
     return Plan(build_grids(order, none, np.zeros(0, np.int64)), theta, np.inf, np.inf)
 

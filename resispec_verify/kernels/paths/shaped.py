@@ -54,6 +54,7 @@ __all__ = ["Shape", "run_plan", "shape_of", "shaped_marginal", "single_round"]
 _EXACT_TRIAL = 2e6
 _CHUNK_WORK = 4e6
 _CHUNKS = 8
+_COARSE = 0.02  # a gap that two acceptances may reach
 
 
 class Shape(NamedTuple):
@@ -176,6 +177,10 @@ def shaped_marginal(
     first = int(np.searchsorted(order.ratio, 1.0))  # tokens that the first candidate can be rejected at
     if candidates * first > most_paths or float(once.unexpanded.sum()) <= gap:
         return once
+    if gap >= _COARSE:
+        twice, _ = run_plan(order, candidates, no_grids(order, candidates, np.inf), 0.0, shape)
+        if float(twice.unexpanded.sum()) <= gap:
+            return twice
     return _within(order, candidates, gap, most_paths, shape)
 
 
