@@ -25,7 +25,7 @@ from resispec_verify.kernels.paths.grids import (
     remembered,
 )
 
-__all__ = ["Plan", "Survey", "learn", "make_plan", "no_grids", "survey"]
+__all__ = ["Plan", "Survey", "learn", "make_plan", "no_grids", "survey", "paths_up_to"]
 
 _MOST_CELLS = 1 << 16  # a bound on memory
 _MOST_HOLES = 24  # remembered by grids; more cost more than they save
@@ -91,6 +91,25 @@ def _first_rejections(order, floor, t_of, d, own, rank):
         r = rank_of(t, order.ratio, order.table)
         own[j], rank[j], t_of[j] = min(t * order.q[j], order.p[j]) * (gap / t), r, t
         d[j] = max(t * order.prefix[r, 0] - order.prefix[r, 1], 0.0) * (gap / t) + own[j]
+
+
+@jit()
+def paths_up_to(most, floor, order):
+    """Paths of two and of three rejections, about; counted up to ``most`` and a little more."""
+    ratio, q, p, table = order.ratio, order.q, order.p, order.table
+    found = 0
+    for j in range(rank_of(1.0, ratio, table)):
+        gap = q[j] - p[j]
+        if gap <= 0.0:
+            continue
+        t_first = max(gap, min(floor, order.prefix[-1, 1] - p[j]))
+        for i in range(rank_of(t_first, ratio, table)):
+            t = t_first * q[i] - p[i]
+            if t > 0.0:
+                found += rank_of(t, ratio, table) + 3  # beside the pair, both holes can come again
+        if found > most:
+            break
+    return found
 
 
 @jit()

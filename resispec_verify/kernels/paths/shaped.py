@@ -45,7 +45,7 @@ from resispec_verify.kernels.paths.continuations import evaluate_chunk, place_ch
 from resispec_verify.kernels.paths.grids import Sums, new_sums
 from resispec_verify.kernels.paths.last_round import collect, last_round, last_roundings
 from resispec_verify.kernels.paths.path_sum import PathSum
-from resispec_verify.kernels.paths.plan import Plan, learn, make_plan, no_grids, survey
+from resispec_verify.kernels.paths.plan import Plan, learn, make_plan, no_grids, survey, paths_up_to
 from resispec_verify.kernels.paths.walk import new_path, walk_paths
 
 __all__ = ["Shape", "run_plan", "shape_of", "shaped_marginal", "single_round"]
@@ -189,10 +189,14 @@ def _within(order: RatioOrder, n: int, gap: float, most_paths: float, shape: Sha
     seen = survey(order, n, gap or 1e-3, shape.floor, shape.levels)
     spent, best = 0, None
     trial = most_paths if gap == 0.0 else min(_EXACT_TRIAL, most_paths)
-    if seen.pairs <= trial:
+    most = np.inf if n == 2 else 0.25 * trial
+    easy = seen.pairs <= trial
+    if easy and gap > 0.0 and n > 2:
+        easy = paths_up_to(2.0 * most, shape.floor, order) <= 2.0 * most
+    if easy:
         exact = no_grids(order, n, 0.0)._replace(work=seen.pairs)
-        # With three candidates and more the work is not known before: half of the budget may be lost on it.
-        found, _ = run_plan(order, n, exact, np.inf if n == 2 else 0.25 * trial, shape)
+        # With four candidates and more the work is not known before: half of the budget may be lost on it.
+        found, _ = run_plan(order, n, exact, most, shape)
         if float(found.unexpanded.sum()) <= gap:
             return found
         spent, best = found.paths, found
