@@ -24,8 +24,9 @@ from resispec_verify.kernels.paths.grids import (
     octave_of,
     remembered,
 )
+from resispec_verify.kernels.paths.knots import NO_KNOTS
 
-__all__ = ["Plan", "Survey", "learn", "make_plan", "no_grids", "survey", "paths_up_to"]
+__all__ = ["Plan", "Survey", "learn", "make_plan", "no_grids", "paths_up_to", "survey"]
 
 _MOST_CELLS = 1 << 16  # a bound on memory
 _MOST_HOLES = 24  # remembered by grids; more cost more than they save
@@ -303,7 +304,14 @@ def _cells(bits: NDArray[np.int64]) -> float:
     return float(np.exp2(bits[bits >= 0]).sum())
 
 
-def make_plan(order: RatioOrder, seen: Survey, gap: float, work: float, below: float = 1.0) -> Plan:
+def make_plan(
+    order: RatioOrder,
+    seen: Survey,
+    gap: float,
+    work: float,
+    below: float = 1.0,
+    knots: NDArray[np.float64] = NO_KNOTS,
+) -> Plan:
     """The cheapest plan that is expected to lose ``gap``, or else to cost ``work``, at most.
 
     Its price is at most ``below``, unless the work forbids that.
@@ -318,7 +326,7 @@ def make_plan(order: RatioOrder, seen: Survey, gap: float, work: float, below: f
     while (cost > work or _cells(bits) > _MOST_CELLS) and theta < 1.0:
         theta *= 1.3
         bits, cost, loss = _at_price(seen, theta)
-    return Plan(build_grids(order, bits, seen.holes), theta, cost, loss)
+    return Plan(build_grids(order, bits, seen.holes, knots), theta, cost, loss)
 
 
 def learn(seen: Survey, order: RatioOrder, plan: Plan, deposits: NDArray[np.float64]) -> tuple[Survey, float]:

@@ -43,9 +43,10 @@ from resispec_verify.kernels.elementwise.ratio_order import RatioOrder
 from resispec_verify.kernels.elementwise.water_level import Levels, levels_of
 from resispec_verify.kernels.paths.continuations import evaluate_chunk, place_chunk
 from resispec_verify.kernels.paths.grids import Sums, new_sums
+from resispec_verify.kernels.paths.knots import NO_KNOTS, atoms_at, knots_of
 from resispec_verify.kernels.paths.last_round import collect, last_round, last_roundings
 from resispec_verify.kernels.paths.path_sum import PathSum
-from resispec_verify.kernels.paths.plan import Plan, learn, make_plan, no_grids, survey, paths_up_to
+from resispec_verify.kernels.paths.plan import Plan, learn, make_plan, no_grids, paths_up_to, survey
 from resispec_verify.kernels.paths.walk import new_path, walk_paths
 
 __all__ = ["Shape", "run_plan", "shape_of", "shaped_marginal", "single_round"]
@@ -54,6 +55,7 @@ __all__ = ["Shape", "run_plan", "shape_of", "shaped_marginal", "single_round"]
 _EXACT_TRIAL = 2e6
 _CHUNK_WORK = 4e6
 _CHUNKS = 8
+_LEAST_AT_KNOTS = 1e-4  # gaps that have room for what knots lose
 _COARSE = 0.02  # a gap that two acceptances may reach
 
 
@@ -86,7 +88,7 @@ def run_plan(
     chunks = _CHUNKS if plan.work > _CHUNK_WORK else 1
     vocab, grids = order.p.shape[0], plan.grids
     cells = grids.low.shape[0]
-    sums = [new_sums(vocab, n, cells) for _ in range(chunks)]
+    sums = [new_sums(vocab, n, cells, grids.knots.shape[0]) for _ in range(chunks)]
 
     def walk(chunk: int) -> float:
         limit = 2.0 * most / chunks + sums[chunk].paths[0]
@@ -113,17 +115,20 @@ def run_plan(
                 range(chunks),
             ):
                 pass
-    return _total(order, n, share, sums, shape), sum((one.deposits for one in sums), np.zeros((cells, 2)))
+    return _total(order, n, share, sums, plan, shape), sum(
+        (one.deposits for one in sums), np.zeros((cells, 2))
+    )
 
 
-def _total(order: RatioOrder, n: int, share: float, sums: list[Sums], shape: Shape) -> PathSum:
+def _total(order: RatioOrder, n: int, share: float, sums: list[Sums], plan: Plan, shape: Shape) -> PathSum:
     """Add the workers up, and measure what was lost."""
     total = Sums(*(np.sum(parts, axis=0) for parts in zip(*sums, strict=True)))
     levels, vocab = shape.levels, order.p.shape[0]
+    atoms_at(plan.grids.knots, total.knots, total.atoms)
     drafted, spilled = (vocab, 0.0) if levels is None else (levels.drafted, float(total.spilled[0]))
     mass = collect(order, total.atoms, total.correction, share, share + spilled, drafted, drafted)
     acceptance, unexpanded = total.acceptance[:n], total.unexpanded[: n + 1]
-    if total.deposits.size:
+    if total.deposits.size or total.knots.size:
         # What later acceptances were counted too much, at most; all losses that are not known by level.
         acceptance = np.clip(acceptance - np.append(0.0, np.cumsum(total.overcount[: n - 1])), 0.0, None)
         gap, known = max(1.0 - float(mass.sum()), 0.0), float(unexpanded.sum())
@@ -200,10 +205,11 @@ def _within(order: RatioOrder, n: int, gap: float, most_paths: float, shape: Sha
         if float(found.unexpanded.sum()) <= gap:
             return found
         spent, best = found.paths, found
+    knots = knots_of(order) if shape.levels is None and gap >= _LEAST_AT_KNOTS else NO_KNOTS
     goal = gap or 1e-9  # what is expected is a guess: too low with two candidates, too high with more
     goal, price = 0.3 * goal if n == 2 else min(16.0 * goal, 0.2), 2.0
     while True:
-        plan = make_plan(order, seen, goal, 0.7 * (most_paths - spent), 0.5 * price)
+        plan = make_plan(order, seen, goal, 0.7 * (most_paths - spent), 0.5 * price, knots)
         if best is not None and plan.theta > 0.6 * price:  # nothing better can be afforded
             return replace(best, paths=spent)
         price = plan.theta
