@@ -120,7 +120,7 @@ def operational_marginals(
 def _until_decided(attempt: Callable[[Budget], Marginals], target: Array, budget: Budget) -> Marginals:
     """The best of what one position ``(1, V)`` gives within smaller and smaller gaps."""
     best: Marginals | None = None
-    spent = 0
+    spent, decided = 0, False
     for gap in _gaps(budget):
         left = replace(
             budget, gap=gap, most_paths=budget.most_paths - spent, most_states=budget.most_states - spent
@@ -129,10 +129,12 @@ def _until_decided(attempt: Callable[[Budget], Marginals], target: Array, budget
         spent += row.expansions[0]
         if best is None or float(row.gap[0]) <= float(best.gap[0]):
             best = row
-        if row.exhausted[0] or verdict_on(best, target) is not Verdict.UNDECIDED:
+        decided = verdict_on(best, target) is not Verdict.UNDECIDED
+        if row.exhausted[0] or decided:
             break
     assert best is not None
-    return replace(best, expansions=[spent], exhausted=[bool(float(best.gap[0]) > budget.gap)])
+    enough = float(best.gap[0]) <= budget.gap or (budget.until_verdict and decided)
+    return replace(best, expansions=[spent], exhausted=[not enough])
 
 
 def _until_verdict(

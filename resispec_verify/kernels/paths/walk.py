@@ -94,7 +94,7 @@ def _reject_last(level, order, levels, knots, path, sums):
     frame = path.frames[level]
     weight, t_parent, rank, holes = frame.weight, frame.t, frame.rank, frame.holes
     share, spilled, on_first, on_second, paths = 0.0, 0.0, 0.0, 0.0, 0
-    # Entries in memory would wait for themselves: what is put on two holes, nearly always all, is summed here.
+    # Entries in memory would wait for themselves: what is put on two holes, mostly all, is summed here.
     (q_first, p_first), (q_second, p_second) = _hole(0, holes, hole), _hole(1, holes, hole)
     if levels is not None:
         filled, fill_table, suffix = levels.filled, levels.table, levels.suffix
