@@ -183,7 +183,8 @@ def shaped_marginal(
     if candidates * first > most_paths or float(once.unexpanded.sum()) <= gap:
         return once
     if gap >= _COARSE:
-        twice, _ = run_plan(order, candidates, no_grids(order, candidates, np.inf), 0.0, shape)
+        nothing = no_grids(order, candidates, np.inf)._replace(work=0.0)
+        twice, _ = run_plan(order, candidates, nothing, 0.0, shape)
         if float(twice.unexpanded.sum()) <= gap:
             return twice
     return _within(order, candidates, gap, most_paths, shape)
