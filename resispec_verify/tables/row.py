@@ -164,7 +164,9 @@ class Row(Columns):
 
         Going through it and back changes no bit: Python prints a float so that it reads back as itself.
         """
-        labels = ("marginal", "candidates", "dataset", "capped", "proxy_excess", "until")
+        labels = ("marginal", "candidates", "dataset", "capped", "proxy_excess")
+        if self.until is not None:
+            labels += ("until",)
         return plain({name: getattr(self, name) for name in (*labels, *_KEPT)})
 
     @classmethod
