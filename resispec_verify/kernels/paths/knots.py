@@ -39,7 +39,7 @@ NO_KNOTS = np.zeros((0, 4))
 
 def _knots() -> NDArray[np.float64]:
     bits = (np.arange(((_HIGHEST - _LOWEST) << _BITS) + 1, dtype=np.int64) + _BASE) << _SHIFT
-    return bits.view(np.float64)
+    return np.asarray(bits.view(np.float64), np.float64)
 
 
 def knots_of(order: RatioOrder) -> NDArray[np.float64]:
@@ -47,7 +47,7 @@ def knots_of(order: RatioOrder) -> NDArray[np.float64]:
     t = _knots()
     rank = np.searchsorted(order.ratio, t)
     q, p = order.prefix[rank, 0], order.prefix[rank, 1]
-    return np.stack([q, p, np.clip(t * q - p, 0.0, None), rank + 0.0], axis=-1)
+    return np.asarray(np.stack([q, p, np.clip(t * q - p, 0.0, None), rank], axis=-1), np.float64)
 
 
 def atoms_at(knots: NDArray[np.float64], weight: NDArray[np.float64], atoms: NDArray[np.float64]) -> None:
