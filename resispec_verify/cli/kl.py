@@ -26,6 +26,8 @@ from resispec_verify.tables.table import Table, pool
 NOT_BINDING = {"logits", "target", "draft", "batch", "resume", "scheduler"}
 # What is left out is what it defaults to: a journal does not tell the two apart.
 PLAIN = {"redistribution": "proportional", "budget": "local", "hole": "excluded", "seed": 0}
+# Not in journals where it is not given: those of earlier versions have no such key.
+LATER = {"until"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +89,7 @@ def _binding(options: dict[str, Any]) -> dict[str, Any]:
     return {
         name: PLAIN.get(name) if value is None else value
         for name, value in sorted(options.items())
-        if name not in NOT_BINDING
+        if name not in NOT_BINDING and not (name in LATER and value is None)
     }
 
 

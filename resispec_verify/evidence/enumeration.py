@@ -33,8 +33,8 @@ from resispec_verify.evidence.marginal import (
     rounding_bound,
     stacked,
     summation_error,
-    tv_interval,
     underflow,
+    verdict_on,
 )
 from resispec_verify.evidence.on_device import settled_on_device
 from resispec_verify.evidence.tuple_rules import tuple_marginals
@@ -44,7 +44,7 @@ from resispec_verify.kernels.elementwise.rows import Rounds
 from resispec_verify.rules.interface import Rule
 from resispec_verify.rules.proposals import Iid, Proposal
 from resispec_verify.rules.tuple_rule import TupleRule
-from resispec_verify.verdict import Verdict, judge, resolution
+from resispec_verify.verdict import Verdict
 
 __all__ = ["Budget", "Expansion", "operational_marginals"]
 
@@ -102,18 +102,23 @@ def operational_marginals(
     own = declared and proposal == rule.proposal  # what path sums are for
     settled: dict[int, Marginals] = {}
     if own:
-        settled = settled_on_device(rule, shown, said, n, list(_gaps(budget)), budget.most_paths)
+        gaps = [1.0] * budget.until_verdict + list(_gaps(budget))
+        settled = settled_on_device(rule, shown, said, n, gaps, budget.most_paths)
 
     def position(i: int) -> Marginals:
         if i in settled:
             return settled[i]
         p, q, s = shown[i, :], said[i, :], drawn_from[i, :]
 
-        def attempt(left: Budget) -> Marginals:
-            row = _summed(rule, p, q, n, left) if own and n > 0 else None
-            return row or Expansion(rule, p, q, n, s, proposal, left, declared).run()
+        def summed(left: Budget) -> Marginals | None:
+            return _summed(rule, p, q, n, left) if own and n > 0 else None
 
-        return _until_decided(attempt, target[i : i + 1, :], budget)
+        def attempt(left: Budget) -> Marginals:
+            return summed(left) or Expansion(rule, p, q, n, s, proposal, left, declared).run()
+
+        here = target[i : i + 1, :]
+        found = _until_verdict(summed, here, budget) if budget.until_verdict else None
+        return found or _until_decided(attempt, here, budget)
 
     # Compiled path sums release the interpreter lock; positions are independent of each other and of the
     # number of threads.
@@ -123,7 +128,7 @@ def operational_marginals(
 def _until_decided(attempt: Callable[[Budget], Marginals], target: Array, budget: Budget) -> Marginals:
     """The best of what one position ``(1, V)`` gives within smaller and smaller gaps."""
     best: Marginals | None = None
-    spent = 0
+    spent, decided = 0, False
     for gap in _gaps(budget):
         left = replace(
             budget, gap=gap, most_paths=budget.most_paths - spent, most_states=budget.most_states - spent
@@ -132,12 +137,36 @@ def _until_decided(attempt: Callable[[Budget], Marginals], target: Array, budget
         spent += row.expansions[0]
         if best is None or float(row.gap[0]) <= float(best.gap[0]):
             best = row
-        low, high = tv_interval(best, target)
-        verdict = judge(float(low[0]), float(high[0]), float(best.rounding[0]), resolution(eps_of(target)))
-        if row.exhausted[0] or verdict is not Verdict.UNDECIDED:
+        decided = verdict_on(best, target) is not Verdict.UNDECIDED
+        if row.exhausted[0] or decided:
             break
     assert best is not None
-    return replace(best, expansions=[spent], exhausted=[bool(float(best.gap[0]) > budget.gap)])
+    enough = float(best.gap[0]) <= budget.gap or (budget.until_verdict and decided)
+    return replace(best, expansions=[spent], exhausted=[not enough])
+
+
+def _until_verdict(
+    summed: Callable[[Budget], Marginals | None], target: Array, budget: Budget
+) -> Marginals | None:
+    """The first verdict that path sums of one position ``(1, V)`` give within gaps that end at the budget's.
+
+    None where they give none: what was spent on it is little beside what comes next. (The general engine
+    looks for its verdict as it goes.)
+    """
+    wanted, spent = 1.0, 0
+    while wanted > budget.gap and spent < budget.most_paths:
+        row = summed(replace(budget, gap=wanted, most_paths=budget.most_paths - spent))
+        if row is None:
+            return None
+        spent += row.expansions[0]
+        if verdict_on(row, target) is not Verdict.UNDECIDED:
+            return replace(row, expansions=[spent], exhausted=[False])
+        if row.exhausted[0]:
+            return None
+        # At first anything that is better will do, then a tenth of what is left.
+        left = float(row.gap[0])
+        wanted = 0.99 * left if wanted == 1.0 else 0.1 * min(left, wanted)
+    return None
 
 
 def in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:

@@ -20,11 +20,13 @@ from resispec_verify.evidence.marginal import (
     rounding_bound,
     summation_error,
     underflow,
+    verdict_on,
 )
 from resispec_verify.kernels.elementwise.residuals import ALL
 from resispec_verify.kernels.paths.last_round import last_roundings
 from resispec_verify.rules.interface import Rule, State
 from resispec_verify.rules.proposals import Iid, Proposal, WithoutReplacement
+from resispec_verify.verdict import Verdict
 
 __all__ = ["Budget", "Expansion", "eps_of", "fair_draws", "usable_candidates"]
 
@@ -48,12 +50,15 @@ class Budget:
         Residuals evaluated by the general engine.
     until_decided : bool
         Go on below ``gap`` while the verdict is still undecided and the budget lasts.
+    until_verdict : bool
+        Stop above ``gap`` as soon as the verdict is decided.
     """
 
     gap: float = 1e-3
     most_paths: float = 5e8
     most_states: float = 2000
     until_decided: bool = True
+    until_verdict: bool = False
 
 
 def usable_candidates(rule: Rule, candidates: int) -> int:
@@ -124,11 +129,18 @@ class Expansion:
         self.exhausted = False
 
     def run(self) -> Marginals:
-        """Expand until the gap or the budget is reached."""
+        """Expand until the gap or the budget is reached, or the verdict where that is enough."""
         vocab = self.target.shape[-1]
         self._enter(self.rule.start(self.target, self.draft, self.n), 1.0, (), 1.0)
+        looked = 0  # states at the last look for a verdict
         while self.heap and (gap := self._gap()) > self.budget.gap:
             room = self.budget.most_states - self.states
+            if self.budget.until_verdict:
+                if self.states >= 2 * looked:
+                    if verdict_on(self._result(), self.target[None, :]) is not Verdict.UNDECIDED:
+                        break
+                    looked = max(self.states, 1)
+                room = min(room, max(2 * looked - self.states, 1))
             if room < 1:
                 self.exhausted = True
                 break

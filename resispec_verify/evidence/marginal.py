@@ -13,6 +13,7 @@ from array_api_compat import array_namespace
 from resispec_verify.arrays import Array
 from resispec_verify.backends import to_numpy
 from resispec_verify.kernels.paths.path_sum import PathSum
+from resispec_verify.verdict import Verdict, judge, resolution
 
 # Relative errors above it are no errors of first order: they can decide which tokens are accepted.
 _FIRST_ORDER = 2.0**-20
@@ -29,6 +30,7 @@ __all__ = [
     "summation_error",
     "tv_interval",
     "underflow",
+    "verdict_on",
 ]
 
 
@@ -224,3 +226,10 @@ def tv_interval(marginals: Marginals, target: Array) -> tuple[Array, Array]:
     excess = xp.sum(xp.clip(difference, 0.0, None), axis=-1)
     missing = xp.sum(xp.clip(-difference, 0.0, None), axis=-1)
     return 0.5 * (excess + xp.clip(missing - gap, 0.0, None)), 0.5 * (excess + gap + missing)
+
+
+def verdict_on(marginals: Marginals, target: Array) -> Verdict:
+    """The verdict on one position ``(1, V)``."""
+    eps = float(array_namespace(target).finfo(target.dtype).eps)
+    low, high = tv_interval(marginals, target)
+    return judge(float(low[0]), float(high[0]), float(marginals.rounding[0]), resolution(eps))

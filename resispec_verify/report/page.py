@@ -119,17 +119,27 @@ def _setting(verdict: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]]) 
 def _rule_card(v: Mapping[str, Any]) -> str:
     dataset = "" if v.get("dataset") is None else f", {v['dataset']}"
     unknown = v["limit_mean"] is None
+    bounded = v.get("until") == "verdict"  # what would be estimates are none
+    shown = {
+        "tv": _interval(v["tv_mean_bounds"]) if bounded else numbers(plain_number(v["tv_mean"])),
+        "kl": _interval(v["kl_mean_bounds"]) if bounded else numbers(plain_number(v["kl_mean"])),
+        "accepted": _interval(v["acceptance_total_bounds"]) if bounded else f"{sum(v['acceptance']):.4f}",
+    }
     items = [
-        ("total variation, mean", numbers(plain_number(v["tv_mean"]))),
-        ("total variation, worst", numbers(plain_number(v["tv_max"]))),
-        ("KL(marginal || target), mean, nats", numbers(plain_number(v["kl_mean"]))),
-        ("acceptance", f"{sum(v['acceptance']):.4f}"),
+        ("total variation, mean", shown["tv"]),
+        *([] if bounded else [("total variation, worst", numbers(plain_number(v["tv_max"])))]),
+        ("KL(marginal || target), mean, nats", shown["kl"]),
+        ("acceptance", shown["accepted"]),
         ("limit of exact rules", "unknown" if unknown else f"{v['limit_mean']:.4f}"),
         ("largest certified gap", numbers(plain_number(v["gap_max"]))),
     ]
     kind = v["verdict"] if v["verdict"] in TONES else "undecided"
     sub = f"n = {v['candidates']}, T = {v['temperature']:g}, {v['positions']} positions{dataset}"
     return card(str(v["label"]), kind, TONES[kind], sub, items)
+
+
+def _interval(bounds: Sequence[Any]) -> str:
+    return " to ".join(numbers(plain_number(end)) for end in bounds)
 
 
 def card(head: str, badge: str, tone: str, sub: str, items: Sequence[tuple[str, str]]) -> str:

@@ -51,6 +51,10 @@ def _record(row: Row, with_dataset: bool) -> dict[str, str]:
         "T": f"{row.temperature:g}",
         "n": str(row.candidates),
         "positions": str(r["positions"]),
+    }
+    if row.until == "verdict":
+        return record | _bounds(r)
+    record |= {
         "TV mean": number(r["tv_mean"]),
         "TV max": number(r["tv_max"]),
         "KL mean": number(r["kl_mean"]),
@@ -64,6 +68,20 @@ def _record(row: Row, with_dataset: bool) -> dict[str, str]:
             "verdict": r["verdict"],
         }
     return record
+
+
+def _bounds(r: dict[str, Any]) -> dict[str, str]:
+    """What is known where the work ended at the verdict: intervals, not estimates."""
+    tv, kl = ([number(v) for v in r[key]] for key in ("tv_mean_bounds", "kl_mean_bounds"))
+    accepted = [f"{v:.4f}" for v in r["acceptance_total_bounds"]]
+    return {
+        "TV mean": f"{tv[0]} to {tv[1]}",
+        "KL mean": f"{kl[0]} to {kl[1]}",
+        "gap max": number(r["gap_max"]),
+        "acceptance": f"{accepted[0]} to {accepted[1]}",
+        "limit": "unknown" if r["limit_mean"] is None else f"{r['limit_mean']:.4f}",
+        "verdict": r["verdict"],
+    }
 
 
 def remarks(rows: list[Row]) -> list[str]:
@@ -107,6 +125,11 @@ def _remarks_on(r: dict[str, Any]) -> list[str]:
         lines.append(
             f"never emits tokens worth {number(silent['target_mass'])} of the target at position "
             f"{silent['position']}: {tokens}"
+        )
+    if r.get("until") == "verdict":
+        lines.append(
+            f"the work ended where the verdict was certain, with up to {number(r['gap_max'])} unexpanded: "
+            "what is shown are certified bounds; leave out --until for more."
         )
     if r["positions_over_budget"]:
         tv, kl = ([number(v) for v in r[key]] for key in ("tv_mean_bounds", "kl_mean_bounds"))

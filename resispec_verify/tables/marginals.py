@@ -86,6 +86,8 @@ def evaluate(
 
         def row(marginal: str, rule: Rule = rule, n: int = n) -> Row:
             new = Row(rule, marginal, batch.sampling.temperature, n, batch.dataset)
+            if marginal == "operational" and evaluation.budget.until_verdict:
+                new.until = "verdict"
             return rows.setdefault((label(rule), marginal), new)
 
         if evaluation.operational:

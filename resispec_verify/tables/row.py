@@ -44,6 +44,8 @@ class Row(Columns):
         Budgets cut to what was left off the rejected token, in the path identity.
     proxy_excess : float
         Largest ``|sum k - 1|`` there.
+    until : str or None
+        "verdict" where the work ended as soon as that was certain.
     """
 
     rule: Rule
@@ -76,10 +78,13 @@ class Row(Columns):
     never_emitted_tokens: list[list[int]] = column()
     capped: int = 0
     proxy_excess: float = 0.0
+    until: str | None = None
 
     def empty(self) -> Row:
         """The same row without positions."""
-        return Row(self.rule, self.marginal, self.temperature, self.candidates, self.dataset)
+        return Row(
+            self.rule, self.marginal, self.temperature, self.candidates, self.dataset, until=self.until
+        )
 
     def extend(self, other: Row) -> None:
         """Append the positions of the same row of another batch or dump."""
@@ -160,6 +165,8 @@ class Row(Columns):
         Going through it and back changes no bit: Python prints a float so that it reads back as itself.
         """
         labels = ("marginal", "candidates", "dataset", "capped", "proxy_excess")
+        if self.until is not None:
+            labels += ("until",)
         return plain({name: getattr(self, name) for name in (*labels, *_KEPT)})
 
     @classmethod
@@ -171,7 +178,14 @@ class Row(Columns):
         KeyError, TypeError, ValueError
             What is stored is not a row.
         """
-        row = cls(rule, stored["marginal"], temperature, stored["candidates"], stored["dataset"])
+        row = cls(
+            rule,
+            stored["marginal"],
+            temperature,
+            stored["candidates"],
+            stored["dataset"],
+            until=stored.get("until"),
+        )
         for name, read in _KEPT.items():
             values = numbers(stored[name])
             if len(values) not in (0, len(stored["position"])):

@@ -45,6 +45,7 @@ def summarize(row: Row) -> dict[str, Any]:
     }
     if operational:
         result |= _operational_details(row)
+        result |= {} if row.until is None else {"until": row.until}
     elif row.rule.budget_holds() is not None:
         result |= {"capped_budgets": row.capped, "proxy_excess_max": row.proxy_excess}
     if row.kl_printed:

@@ -113,6 +113,23 @@ def law(values: list[int]) -> list[Fraction]:
 P, Q = law([1, 2, 3, 4]), law([4, 3, 2, 1])
 
 
+def test_until_verdict_shows_bounds(cli, dump):
+    alone = ("--rule", "resispec", "--marginal", "operational")
+    result = report_of(cli, dump, *alone, "--until", "verdict")["results"][0]
+    whole = report_of(cli, dump, *alone, "--gap", 0)["results"][0]
+    assert result["until"] == "verdict"
+    assert "until" not in whole
+    assert result["verdict"] == whole["verdict"]
+    assert result["tv_mean_bounds"][0] <= whole["tv_mean"] <= result["tv_mean_bounds"][1]
+    assert result["positions_over_budget"] == 0
+    out = cli("kl", dump, *alone, "--until", "verdict").out
+    assert "certified bounds" in out
+    assert "TV max" not in out
+    refused = cli("kl", dump, "--until", "verdict", "--gap", 0.1)
+    assert refused.status == 2
+    assert "--until" in refused.err
+
+
 @pytest.mark.parametrize("options", [(), ("--gap", 0), ("--gap", 0.5), ("--max-expansions", 1)])
 @pytest.mark.parametrize("candidates", [1, 2, 3])
 def test_certified_bounds_contain_the_truth(cli, tmp_path, candidates, options):

@@ -25,10 +25,10 @@ from strategies import (
 
 from resispec_verify.evidence import expansion, operational_marginals
 from resispec_verify.evidence.enumeration import Budget
-from resispec_verify.evidence.marginal import estimated_acceptance, tv_interval
+from resispec_verify.evidence.marginal import estimated_acceptance, tv_interval, verdict_on
 from resispec_verify.kernels.elementwise.divergences import divergence_bounds
 from resispec_verify.oracle import marginal, total_variation
-from resispec_verify.rules import ResiSpec
+from resispec_verify.rules import ResiSpec, Sequoia, SpecInfer
 from resispec_verify.verdict import Verdict, judge
 
 # Paths for the scalar recursion, residuals for the general engine.
@@ -146,6 +146,40 @@ def test_looking_on_for_a_verdict_never_loses_ground(rule, data):
     once = operational_marginals(rule, target, draft, n, budget=replace(first, until_decided=False))
     again = operational_marginals(rule, target, draft, n, budget=first)
     assert float(again.gap[0]) <= float(once.gap[0]) + 5**4 * EPS  # sums of at most V^n terms
+
+
+@pytest.mark.parametrize(
+    "rule", [*ENGINES.values(), SpecInfer(), Sequoia()], ids=[*ENGINES, "free", "distinct"]
+)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_a_verdict_alone_is_that_of_the_whole(rule, data):
+    n = data.draw(st.integers(1, 3))
+    pair = data.draw(pairs(max_size=5))
+    target, draft = row(pair[0]), row(pair[1])
+    assume(not isinstance(rule, Sequoia) or sum(x > 0 for x in pair[1]) >= n)
+    whole = operational_marginals(rule, target, draft, n, budget=EVERYTHING)
+    quick = operational_marginals(rule, target, draft, n, budget=Budget(until_verdict=True))
+    verdict = verdict_on(whole, target)
+    # At the edge of the bound on rounding, which grows with the work, either may be undecided.
+    assume(verdict is not Verdict.UNDECIDED)
+    found = verdict_on(quick, target)
+    assert found in (verdict, Verdict.UNDECIDED)
+    assert found is verdict or float(quick.gap[0]) == 0.0
+    slack = float(whole.rounding[0]) + float(quick.rounding[0])
+    assert (quick.placed <= whole.placed + 2 * slack).all()
+
+
+def test_a_verdict_alone_costs_little():
+    # What is accepted second exceeds the target where p < q: no path need be followed.
+    rng = np.random.default_rng(5)
+    p, q = rng.dirichlet(np.ones(400), 2)
+    for rule, most in ((ResiSpec(), 400), (Enumerated(), 2)):
+        quick = operational_marginals(rule, p[None], q[None], 3, budget=Budget(until_verdict=True))
+        assert verdict_on(quick, p[None]) is Verdict.INEXACT
+        assert quick.expansions[0] <= most
+        assert quick.exhausted == [False]
+        assert float(quick.gap[0]) > 1e-3
 
 
 def test_paths_that_fall_off_the_frontier_stay_in_the_gap(monkeypatch):

@@ -1,6 +1,6 @@
 """Options of what is computed, where, and what is demanded of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from resispec_verify.cli.options.group import Options, check_range, check_share, numbers_in, refuse_beside
@@ -71,21 +71,26 @@ class WorkOptions(Options):
     gap
         Certified mass that may stay unexpanded at a position; 0 expands everything. Default: until decided
         and at most 1e-3.
+    until
+        Where a position is done: verdict stops as soon as that is certain, whatever the gap.
     max_expansions
         Budget of paths evaluated at a position.
     """
 
     gap: Number | None = None
+    until: Literal["verdict"] | None = None
     max_expansions: Number | None = None
 
     def budget(self) -> Budget:
         """The same, checked."""
         check_share(gap=self.gap)
+        if self.until is not None:
+            refuse_beside("--until verdict", gap=self.gap)
         most = self.max_expansions
         check_range(1, max_expansions=most)
         work = Budget() if most is None else Budget(most_paths=most, most_states=most)
         if self.gap is None:
-            return work
+            return replace(work, until_verdict=self.until == "verdict")
         return Budget(self.gap, work.most_paths, work.most_states, until_decided=False)
 
 
@@ -108,7 +113,9 @@ class MarginalOptions(WorkOptions):
         if self.marginal == "operational":
             refuse_beside("--marginal operational", candidate_list=self.candidate_list, seed=self.seed)
         if self.marginal == "path-identity":
-            refuse_beside("--marginal path-identity", gap=self.gap, max_expansions=self.max_expansions)
+            refuse_beside(
+                "--marginal path-identity", gap=self.gap, until=self.until, max_expansions=self.max_expansions
+            )
         if self.candidate_list is not None:
             refuse_beside("--candidate-list", seed=self.seed)
         return Evaluation(

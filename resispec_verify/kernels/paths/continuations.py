@@ -6,7 +6,6 @@ Bounds and proofs are at the head of `kernels.paths.grids`.
 from __future__ import annotations
 
 import numba
-import numpy as np
 
 from resispec_verify.kernels.elementwise.ratio_order import rank_of
 from resispec_verify.kernels.elementwise.water_level import level_of
@@ -22,6 +21,7 @@ from resispec_verify.kernels.paths.grids import (
     rejected_next,
     remembered,
 )
+from resispec_verify.kernels.paths.knots import put
 
 __all__ = ["evaluate_chunk", "place_chunk"]
 
@@ -35,11 +35,11 @@ def _hand_on(values, cell, end, c, l, at_hole):
     values[cell, end, HOLE] += (1.0 - c) * at_hole
 
 
-@jit(forceinline=True)
+@jit(forceinline=True, _nrt=False)
 def _proportional_leaf(token, holes, order, grids, values, deposits, sums):
     """Reject one token last, after all paths of the cells from ``begin`` to ``stop``; returns how many."""
-    ratio, table, prefix, low, high = order.ratio, order.table, order.prefix, grids.low, grids.high
-    atoms = sums.atoms
+    law, low, high = (order.ratio, order.table, order.prefix, grids.knots), grids.low, grids.high
+    atoms, at_knots = sums.atoms, sums.knots
     j, q, free, begin, stop = token
     hole_q, hole_p = holes[1][0, 0], holes[1][0, 1]
     correction, paths, known = 0.0, 0, False
@@ -52,11 +52,9 @@ def _proportional_leaf(token, holes, order, grids, values, deposits, sums):
             t_a = low[k] * q - free
             if t_a <= 0.0:
                 continue
-            r_a, own_a, hole_a, d_a, slope_a = rejected_next(
-                t_a, q, free, hole_q, hole_p, ratio, table, prefix
-            )
+            r_a, own_a, hole_a, d_a, slope_a, _, _ = rejected_next(t_a, q, free, hole_q, hole_p, law)
         t_b = high[k] * q - free
-        r_b, own_b, hole_b, d_b, slope_b = rejected_next(t_b, q, free, hole_q, hole_p, ratio, table, prefix)
+        r_b, own_b, hole_b, d_b, slope_b, _, _ = rejected_next(t_b, q, free, hole_q, hole_p, law)
         tangent = d_a + slope_a * (t_b - t_a)
         c_a = d_a / (low[k] * (1.0 - q) + d_a) if d_a > 0.0 else 0.0
         c_b = tangent / (high[k] * (1.0 - q) + tangent) if tangent > 0.0 else 0.0
@@ -65,10 +63,8 @@ def _proportional_leaf(token, holes, order, grids, values, deposits, sums):
             _hand_on(values, k, 1, c_b, t_b, hole_b)
         else:
             w_a, w_b = (1.0 - c_a) * deposits[k, 0], (1.0 - c_b) * deposits[k, 1]
-            atoms[r_a, 0] += w_a * t_a
-            atoms[r_a, 1] += w_a
-            atoms[r_b, 0] += w_b * t_b
-            atoms[r_b, 1] += w_b
+            put(w_a, t_a, r_a, atoms, at_knots)
+            put(w_b, t_b, r_b, atoms, at_knots)
             correction += w_a * own_a + w_b * own_b
             correction += (deposits[k, 0] * c_a + deposits[k, 1] * c_b) * free
         paths += 2
@@ -78,7 +74,7 @@ def _proportional_leaf(token, holes, order, grids, values, deposits, sums):
     return paths
 
 
-@jit(forceinline=True)
+@jit(forceinline=True, _nrt=False)
 def _water_leaf(token, holes, order, levels, grids, values, deposits, sums):
     """The same by water-filling."""
     ratio, table, prefix, q_all = order.ratio, order.table, order.prefix, order.q
@@ -121,7 +117,7 @@ def _water_leaf(token, holes, order, levels, grids, values, deposits, sums):
     return paths
 
 
-@jit()
+@jit(_nrt=False)
 def _leaves(s, part, order, levels, grids, values, deposits, sums):
     """All last rejections of the paths on the grid of set ``s``, interpolated in their cells.
 
@@ -133,8 +129,7 @@ def _leaves(s, part, order, levels, grids, values, deposits, sums):
     if start == stop:
         return
     hole = grids.hole[s]
-    at = max(hole, 0)
-    holes = (int(hole >= 0), np.array([[order.q[at], order.p[at]]]) * (hole >= 0), np.array([hole]))
+    holes = (int(hole >= 0), grids.hole_law[s : s + 1], grids.hole[s : s + 1])
     extent = rank_of(low[stop - 1], order.ratio, order.table)
     alive, paths = start, 0
     for i in range(part[0], extent + 1, part[1]):
@@ -158,20 +153,23 @@ def _leaves(s, part, order, levels, grids, values, deposits, sums):
     sums.paths[0] += paths
 
 
-@jit()
+@jit(_nrt=False)
 def _inner(level, s, k, many, order, grids, values, sums):
     """All next rejections of a path at the lower end of cell ``k``, merged into the grids one level on.
 
     They are placed ``many`` times; with 0, summed up in ``values``.
     """
     # Arrays are taken out of their tuples here, not in the loop, where each would be counted every time.
-    ratio, table, prefix, q_all, p_all = order.ratio, order.table, order.prefix, order.q, order.p
-    low, high, value, deposits, set_of = grids.low, grids.high, grids.value, sums.deposits, grids.set_of
+    law, q_all, p_all = (order.ratio, order.table, order.prefix, grids.knots), order.q, order.p
+    atoms, at_knots = sums.atoms, sums.knots
+    low, per_width, value, deposits, set_of = (
+        grids.low, grids.per_width, grids.value, sums.deposits, grids.set_of,
+    )  # fmt: skip
     hole, place = grids.hole[s], many > 0.0
     t_parent, last = low[k], level + 1 == grids.first.shape[0] - 1
     hole_q, hole_p = (q_all[hole], p_all[hole]) if hole >= 0 else (0.0, 0.0)
     share = t_sum = w_sum = on_hole = after = accepted = unexpanded = overcount = 0.0
-    extent = rank_of(t_parent, ratio, table)
+    extent = rank_of(t_parent, order.ratio, order.table)
     for i in range(extent + 1):
         if i == extent and hole < extent:
             continue
@@ -180,17 +178,18 @@ def _inner(level, s, k, many, order, grids, values, sums):
         t = t_parent * q - free
         if t <= 0.0:
             continue
-        r, own, at_hole, d, _ = rejected_next(t, q, free, hole_q, hole_p, ratio, table, prefix)
+        r, own, at_hole, d, _, above, _ = rejected_next(t, q, free, hole_q, hole_p, law)
         s_next = remembered(s, set_of[j])
         cell = -1
         if d > 0.0:
             cell, s_next = cell_or_bare(t, level + 1, s_next, grids.first, grids.bits)
         w, t_next, w_next, here, other, carried = 1.0, 0.0, 0.0, 0.0, 0.0, 0.0
         if cell >= 0:
-            up = (t - low[cell]) / (high[cell] - low[cell]) if last else 0.0
+            up = (t - low[cell]) * per_width[cell] if last else 0.0
             c = d / (t_parent * (1.0 - q) + d)
-            carried = c * mixed(value, cell, up, SHARE)
-            w += (1.0 - c) / c * carried
+            handed = mixed(value, cell, up, SHARE)
+            carried = c * handed
+            w += (1.0 - c) * handed
             t_next, w_next = mixed(value, cell, up, T_SUM), mixed(value, cell, up, W_SUM)
             known, same = mixed(value, cell, up, HOLE), s_next == s
             here = min(t_next * q, w_next * free) if s_next == 0 or same else known
@@ -204,10 +203,9 @@ def _inner(level, s, k, many, order, grids, values, sums):
         else:
             unexpanded += d
         if place:
-            sums.atoms[r, 0] += many * w * t
-            sums.atoms[r, 1] += many * w
+            put(many * w, t, r, atoms, at_knots)
             sums.correction[j] += many * (w * own + carried * free + here)
-            accepted += t - d
+            accepted += max(t - above, 0.0)
         share, t_sum, w_sum = share + carried, t_sum + t_next + w * t, w_sum + w_next + w
         on_hole, after = on_hole + w * at_hole + other, after + t
     sums.paths[0] += extent
@@ -220,7 +218,7 @@ def _inner(level, s, k, many, order, grids, values, sums):
         values[k, 0, HOLE], values[k, 0, NEXT] = on_hole, after
 
 
-@jit()
+@jit(_nrt=False)
 def evaluate_chunk(level, part, order, levels, grids, values, sums):
     """Add to ``values`` a part of what paths at ``level`` hand on; that of later levels is known."""
     for s in range(grids.span.shape[1]):
@@ -231,7 +229,7 @@ def evaluate_chunk(level, part, order, levels, grids, values, sums):
             _inner(level, s, k, 0.0, order, grids, values, sums)
 
 
-@jit()
+@jit(_nrt=False)
 def place_chunk(level, part, order, levels, grids, deposits, sums):
     """Place a part of what the paths deposited at ``level`` reject next."""
     values = grids.value

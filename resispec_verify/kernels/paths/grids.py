@@ -50,7 +50,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, float_bits, rank_of
+from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, float_bits
+from resispec_verify.kernels.paths.knots import NO_KNOTS, look_up
 
 __all__ = [
     "MOST_BITS",
@@ -83,15 +84,19 @@ class Grids(NamedTuple):
         First cell of an octave, -1 where it has none; the octave has ``2**bits`` cells of equal width.
     span : int64 (n, sets, 2)
         First cell, and one past the last.
-    low, high, loss : float64 (cells,)
-        Ends of a cell; expected loss of a path that is merged there, as a share of its D (a guess, which
-        only decides where work is spent).
+    low, high, per_width, loss : float64 (cells,)
+        Ends of a cell; one over its width, exactly; expected loss of a path that is merged there, as a share
+        of its D (a guess, which only decides where work is spent).
     value : float64 (cells, 2, 5)
         What a path at the lower and at the upper end hands its continuation.
     set_of : int64 (V,)
         Which set remembers the token at a rank; 0 if none does. Lower sets have larger q.
     hole : int64 (sets,)
         The rank that a set remembers; -1 for set 0.
+    hole_law : float64 (sets, 2)
+        Its q and p; 0 for set 0.
+    knots : float64 (knots, 4)
+        What is looked up instead of ranks (`kernels.paths.knots`); none where ranks are.
     """
 
     first: NDArray[np.int64]
@@ -99,10 +104,13 @@ class Grids(NamedTuple):
     span: NDArray[np.int64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
+    per_width: NDArray[np.float64]
     loss: NDArray[np.float64]
     value: NDArray[np.float64]
     set_of: NDArray[np.int64]
     hole: NDArray[np.int64]
+    hole_law: NDArray[np.float64]
+    knots: NDArray[np.float64]
 
 
 class Sums(NamedTuple):
@@ -116,9 +124,10 @@ class Sums(NamedTuple):
     unexpanded: NDArray[np.float64]  # (n + 2,)
     deposits: NDArray[np.float64]  # (cells, 2) paths at the lower and the upper end of each cell
     paths: NDArray[np.int64]  # (1,)
+    knots: NDArray[np.float64]  # (knots,) weights of atoms at knots, in place of ``atoms``
 
 
-def new_sums(vocab: int, n: int, cells: int) -> Sums:
+def new_sums(vocab: int, n: int, cells: int, knots: int = 0) -> Sums:
     """Empty accumulators."""
     return Sums(
         np.zeros((vocab + 1, 2)),
@@ -129,6 +138,7 @@ def new_sums(vocab: int, n: int, cells: int) -> Sums:
         np.zeros(n + 2),
         np.zeros((cells, 2)),
         np.zeros(1, np.int64),
+        np.zeros(knots),
     )
 
 
@@ -171,16 +181,23 @@ def mixed(value, cell, up, what):
 
 
 @numba.njit(inline="always")
-def rejected_next(t, q, free, hole_q, hole_p, ratio, table, prefix) -> Any:
-    """After a path of probability t: (rank of t, min(t q, p) at its token and at a hole, D, slope of D)."""
-    r = rank_of(t, ratio, table)
+def rejected_next(t, q, free, hole_q, hole_p, law) -> Any:
+    """After a path of probability t, by `look_up`.
+
+    (place of t, min(t q, p) at its token and at a hole, D, its slope, D from above, rank of t).
+    """
+    r, f, slope, most, rank = look_up(t, law)
     own, at_hole = min(t * q, free), min(t * hole_q, hole_p)
-    d = max(t * prefix[r, 0] - prefix[r, 1], 0.0) + own + at_hole
-    slope = prefix[r, 0] + (q if own < free else 0.0) + (hole_q if at_hole < hole_p else 0.0)
-    return r, own, at_hole, d, slope
+    slope += (q if own < free else 0.0) + (hole_q if at_hole < hole_p else 0.0)
+    return r, own, at_hole, f + own + at_hole, slope, most + own + at_hole, rank
 
 
-def build_grids(order: RatioOrder, bits: NDArray[np.int64], holes: NDArray[np.int64]) -> Grids:
+def build_grids(
+    order: RatioOrder,
+    bits: NDArray[np.int64],
+    holes: NDArray[np.int64],
+    knots: NDArray[np.float64] = NO_KNOTS,
+) -> Grids:
     """Empty grids of a given resolution.
 
     Parameters
@@ -189,6 +206,8 @@ def build_grids(order: RatioOrder, bits: NDArray[np.int64], holes: NDArray[np.in
         By number of rejections, remembered hole and octave: the octave gets ``2**bits`` cells, -1 for none.
     holes : int64 (sets - 1,)
         Ranks to be remembered, in descending order of q.
+    knots : float64 (knots, 4)
+        As `knots_of` makes them, if ranks are not to be looked up.
     """
     n, sets, _ = bits.shape
     cells = np.where(bits < 0, 0, 1 << np.clip(bits, 0, None))
@@ -208,10 +227,13 @@ def build_grids(order: RatioOrder, bits: NDArray[np.int64], holes: NDArray[np.in
         np.stack([ends[:, :, 0] - cells[:, :, 0], ends[:, :, -1]], axis=-1),
         np.asarray(base * (1.0 + inside * width), np.float64),
         np.asarray(base * (1.0 + (inside + 1) * width), np.float64),
+        1.0 / (base * width),
         np.where(level == n - 1, *(merge_loss(order, last)[at] for last in (True, False))),
         np.zeros((flat.size, 2, 5)),
         set_of,
         np.append(np.int64(-1), holes),
+        np.stack([np.append(0.0, order.q[holes]), np.append(0.0, order.p[holes])], axis=-1),
+        knots,
     )
 
 

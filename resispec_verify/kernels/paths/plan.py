@@ -24,8 +24,9 @@ from resispec_verify.kernels.paths.grids import (
     octave_of,
     remembered,
 )
+from resispec_verify.kernels.paths.knots import NO_KNOTS
 
-__all__ = ["Plan", "Survey", "learn", "make_plan", "no_grids", "survey"]
+__all__ = ["Plan", "Survey", "learn", "make_plan", "no_grids", "paths_up_to", "survey"]
 
 _MOST_CELLS = 1 << 16  # a bound on memory
 _MOST_HOLES = 24  # remembered by grids; more cost more than they save
@@ -91,6 +92,25 @@ def _first_rejections(order, floor, t_of, d, own, rank):
         r = rank_of(t, order.ratio, order.table)
         own[j], rank[j], t_of[j] = min(t * order.q[j], order.p[j]) * (gap / t), r, t
         d[j] = max(t * order.prefix[r, 0] - order.prefix[r, 1], 0.0) * (gap / t) + own[j]
+
+
+@jit()
+def paths_up_to(most, floor, order):
+    """Paths of two and of three rejections, about; counted up to ``most`` and a little more."""
+    ratio, q, p, table = order.ratio, order.q, order.p, order.table
+    found = 0
+    for j in range(rank_of(1.0, ratio, table)):
+        gap = q[j] - p[j]
+        if gap <= 0.0:
+            continue
+        t_first = max(gap, min(floor, order.prefix[-1, 1] - p[j]))
+        for i in range(rank_of(t_first, ratio, table)):
+            t = t_first * q[i] - p[i]
+            if t > 0.0:
+                found += rank_of(t, ratio, table) + 3  # beside the pair, both holes can come again
+        if found > most:
+            break
+    return found
 
 
 @jit()
@@ -207,7 +227,7 @@ def survey(
 
 
 def no_grids(order: RatioOrder, candidates: int, theta: float) -> Plan:
-    """Merge nothing: follow what is worth it at that price, all of it at 0."""
+    """Merge nothing: follow what is worth it at that price, all of it at 0, none at infinity."""
     none = np.full((candidates, 1, OCTAVES), -1)
     return Plan(build_grids(order, none, np.zeros(0, np.int64)), theta, np.inf, np.inf)
 
@@ -284,7 +304,14 @@ def _cells(bits: NDArray[np.int64]) -> float:
     return float(np.exp2(bits[bits >= 0]).sum())
 
 
-def make_plan(order: RatioOrder, seen: Survey, gap: float, work: float, below: float = 1.0) -> Plan:
+def make_plan(
+    order: RatioOrder,
+    seen: Survey,
+    gap: float,
+    work: float,
+    below: float = 1.0,
+    knots: NDArray[np.float64] = NO_KNOTS,
+) -> Plan:
     """The cheapest plan that is expected to lose ``gap``, or else to cost ``work``, at most.
 
     Its price is at most ``below``, unless the work forbids that.
@@ -299,7 +326,7 @@ def make_plan(order: RatioOrder, seen: Survey, gap: float, work: float, below: f
     while (cost > work or _cells(bits) > _MOST_CELLS) and theta < 1.0:
         theta *= 1.3
         bits, cost, loss = _at_price(seen, theta)
-    return Plan(build_grids(order, bits, seen.holes), theta, cost, loss)
+    return Plan(build_grids(order, bits, seen.holes, knots), theta, cost, loss)
 
 
 def learn(seen: Survey, order: RatioOrder, plan: Plan, deposits: NDArray[np.float64]) -> tuple[Survey, float]:

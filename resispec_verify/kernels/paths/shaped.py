@@ -43,9 +43,10 @@ from resispec_verify.kernels.elementwise.ratio_order import RatioOrder
 from resispec_verify.kernels.elementwise.water_level import Levels, levels_of
 from resispec_verify.kernels.paths.continuations import evaluate_chunk, place_chunk
 from resispec_verify.kernels.paths.grids import Sums, new_sums
+from resispec_verify.kernels.paths.knots import NO_KNOTS, atoms_at, knots_of
 from resispec_verify.kernels.paths.last_round import collect, last_round, last_roundings
 from resispec_verify.kernels.paths.path_sum import PathSum
-from resispec_verify.kernels.paths.plan import Plan, learn, make_plan, no_grids, survey
+from resispec_verify.kernels.paths.plan import Plan, learn, make_plan, no_grids, paths_up_to, survey
 from resispec_verify.kernels.paths.walk import new_path, walk_paths
 
 __all__ = ["Shape", "run_plan", "shape_of", "shaped_marginal", "single_round"]
@@ -54,6 +55,8 @@ __all__ = ["Shape", "run_plan", "shape_of", "shaped_marginal", "single_round"]
 _EXACT_TRIAL = 2e6
 _CHUNK_WORK = 4e6
 _CHUNKS = 8
+_LEAST_AT_KNOTS = 1e-4  # gaps that have room for what knots lose
+_COARSE = 0.02  # a gap that two acceptances may reach
 
 
 class Shape(NamedTuple):
@@ -85,7 +88,7 @@ def run_plan(
     chunks = _CHUNKS if plan.work > _CHUNK_WORK else 1
     vocab, grids = order.p.shape[0], plan.grids
     cells = grids.low.shape[0]
-    sums = [new_sums(vocab, n, cells) for _ in range(chunks)]
+    sums = [new_sums(vocab, n, cells, grids.knots.shape[0]) for _ in range(chunks)]
 
     def walk(chunk: int) -> float:
         limit = 2.0 * most / chunks + sums[chunk].paths[0]
@@ -112,17 +115,20 @@ def run_plan(
                 range(chunks),
             ):
                 pass
-    return _total(order, n, share, sums, shape), sum((one.deposits for one in sums), np.zeros((cells, 2)))
+    return _total(order, n, share, sums, plan, shape), sum(
+        (one.deposits for one in sums), np.zeros((cells, 2))
+    )
 
 
-def _total(order: RatioOrder, n: int, share: float, sums: list[Sums], shape: Shape) -> PathSum:
+def _total(order: RatioOrder, n: int, share: float, sums: list[Sums], plan: Plan, shape: Shape) -> PathSum:
     """Add the workers up, and measure what was lost."""
     total = Sums(*(np.sum(parts, axis=0) for parts in zip(*sums, strict=True)))
     levels, vocab = shape.levels, order.p.shape[0]
+    atoms_at(plan.grids.knots, total.knots, total.atoms)
     drafted, spilled = (vocab, 0.0) if levels is None else (levels.drafted, float(total.spilled[0]))
     mass = collect(order, total.atoms, total.correction, share, share + spilled, drafted, drafted)
     acceptance, unexpanded = total.acceptance[:n], total.unexpanded[: n + 1]
-    if total.deposits.size:
+    if total.deposits.size or total.knots.size:
         # What later acceptances were counted too much, at most; all losses that are not known by level.
         acceptance = np.clip(acceptance - np.append(0.0, np.cumsum(total.overcount[: n - 1])), 0.0, None)
         gap, known = max(1.0 - float(mass.sum()), 0.0), float(unexpanded.sum())
@@ -176,6 +182,11 @@ def shaped_marginal(
     first = int(np.searchsorted(order.ratio, 1.0))  # tokens that the first candidate can be rejected at
     if candidates * first > most_paths or float(once.unexpanded.sum()) <= gap:
         return once
+    if gap >= _COARSE:
+        nothing = no_grids(order, candidates, np.inf)._replace(work=0.0)
+        twice, _ = run_plan(order, candidates, nothing, 0.0, shape)
+        if float(twice.unexpanded.sum()) <= gap:
+            return twice
     return _within(order, candidates, gap, most_paths, shape)
 
 
@@ -184,17 +195,22 @@ def _within(order: RatioOrder, n: int, gap: float, most_paths: float, shape: Sha
     seen = survey(order, n, gap or 1e-3, shape.floor, shape.levels)
     spent, best = 0, None
     trial = most_paths if gap == 0.0 else min(_EXACT_TRIAL, most_paths)
-    if seen.pairs <= trial:
+    most = np.inf if n == 2 else 0.25 * trial
+    easy = seen.pairs <= trial
+    if easy and gap > 0.0 and n > 2:
+        easy = paths_up_to(2.0 * most, shape.floor, order) <= 2.0 * most
+    if easy:
         exact = no_grids(order, n, 0.0)._replace(work=seen.pairs)
-        # With three candidates and more the work is not known before: half of the budget may be lost on it.
-        found, _ = run_plan(order, n, exact, np.inf if n == 2 else 0.25 * trial, shape)
+        # With four candidates and more the work is not known before: half of the budget may be lost on it.
+        found, _ = run_plan(order, n, exact, most, shape)
         if float(found.unexpanded.sum()) <= gap:
             return found
         spent, best = found.paths, found
+    knots = knots_of(order) if shape.levels is None and gap >= _LEAST_AT_KNOTS else NO_KNOTS
     goal = gap or 1e-9  # what is expected is a guess: too low with two candidates, too high with more
     goal, price = 0.3 * goal if n == 2 else min(16.0 * goal, 0.2), 2.0
     while True:
-        plan = make_plan(order, seen, goal, 0.7 * (most_paths - spent), 0.5 * price)
+        plan = make_plan(order, seen, goal, 0.7 * (most_paths - spent), 0.5 * price, knots)
         if best is not None and plan.theta > 0.6 * price:  # nothing better can be afforded
             return replace(best, paths=spent)
         price = plan.theta

@@ -25,6 +25,7 @@ from resispec_verify.kernels.paths.grids import (
     rejected_next,
     remembered,
 )
+from resispec_verify.kernels.paths.knots import look_up, put
 
 __all__ = ["Path", "new_path", "walk_paths"]
 
@@ -75,18 +76,26 @@ def _place_on_holes(w, t, holes, hole):
         hole[h, 2] += w * min(t * hole[h, 0], hole[h, 1])
 
 
-@jit()
-def _reject_last(level, order, levels, path, sums):
+@numba.njit(inline="always")
+def _hole(h, holes, hole):
+    """Its (q, p); 0 where there are not so many."""
+    return (hole[h, 0], hole[h, 1]) if h < holes else (0.0, 0.0)
+
+
+@jit(_nrt=False)
+def _reject_last(level, order, levels, knots, path, sums):
     """All rejections of the last candidate after the path at ``level``.
 
     This is where the time goes (up to billions of iterations), hence plain local arrays and loops.
     """
     ratio, q, prefix, table = order.ratio, order.q, order.prefix, order.table
     p_free, hole_rank, hole = path.p_free, path.hole_rank, path.holes
-    atoms, correction = sums.atoms, sums.correction
+    atoms, correction, at_knots, law = sums.atoms, sums.correction, sums.knots, (ratio, table, prefix, knots)
     frame = path.frames[level]
     weight, t_parent, rank, holes = frame.weight, frame.t, frame.rank, frame.holes
-    share, spilled, paths = 0.0, 0.0, 0
+    share, spilled, on_first, on_second, paths = 0.0, 0.0, 0.0, 0.0, 0
+    # Entries in memory would wait for themselves: what is put on two holes, mostly all, is summed here.
+    (q_first, p_first), (q_second, p_second) = _hole(0, holes, hole), _hole(1, holes, hole)
     if levels is not None:
         filled, fill_table, suffix = levels.filled, levels.table, levels.suffix
         ends = levels.top, levels.finite, levels.outside
@@ -102,15 +111,17 @@ def _reject_last(level, order, levels, path, sums):
             continue
         paths += 1
         if levels is None:
-            l, r, c = t, rank_of(t, ratio, table), 0.0
-            own = min(t * q[j], free)
-            d = max(t * prefix[r, 0] - prefix[r, 1], 0.0) + own
-            d += _on_holes(t, holes, hole)
+            l, c, own = t, 0.0, min(t * q[j], free)
+            r, d, _, _, _ = look_up(t, law)
+            d += own + (min(t * q_first, p_first) + min(t * q_second, p_second))
+            for h in range(2, holes):
+                d += min(t * hole[h, 0], hole[h, 1])
             if d > 0.0:
                 c = weight * d / (t_parent * (1.0 - q[j]) + d)
             w = weight - c
             share += c
             correction[j] += w * own + c * free
+            put(w, t, r, atoms, at_knots)
         else:
             l, r, _, spill = level_of(
                 t, (j, q[j], free), holes, hole, hole_rank, ends,
@@ -119,10 +130,16 @@ def _reject_last(level, order, levels, path, sums):
             w = weight
             spilled += w * spill
             correction[j] += w * min(l * q[j], free)
-        atoms[r, 0] += w * l
-        atoms[r, 1] += w
-        for h in range(holes):
+            atoms[r, 0] += w * l
+            atoms[r, 1] += w
+        on_first += w * min(l * q_first, p_first)
+        on_second += w * min(l * q_second, p_second)
+        for h in range(2, holes):
             hole[h, 2] += w * min(l * hole[h, 0], hole[h, 1])
+    if holes > 0:
+        hole[0, 2] += on_first
+    if holes > 1:
+        hole[1, 2] += on_second
     frame.share += share
     sums.spilled[0] += spilled
     sums.paths[0] += paths
@@ -147,25 +164,38 @@ def _lost_by_merging(merged, d, own, value, loss, kept, hole_rank, hole):
 
 
 @numba.njit(inline="always")
-def _merge(merged, c, value, kept, hole_rank, hole, correction, deposits):
-    """Lay a rejection on its grid: (coefficient of U, what is taken off forgotten holes)."""
-    j, q, free, weight, _, cell, up, s, holes = merged
-    t_sum, w_sum = mixed(value, cell, up, T_SUM), mixed(value, cell, up, W_SUM)
-    carried, known = weight * c * mixed(value, cell, up, SHARE), weight * mixed(value, cell, up, HOLE)
-    forgotten, here = 0.0, known
-    if kept[s] != j or free <= 0.0:
-        here = forgotten = weight * min(t_sum * q, w_sum * free)
-    correction[j] += carried * free
-    correction[j] += here
+def _handed_on(weight, cell, up, value):
+    """What a merged rejection hands on: coefficient of U, sums of w t' and w, mass on its set's hole."""
+    if cell < 0:
+        return 0.0, 0.0, 0.0, 0.0
+    return (
+        weight * mixed(value, cell, up, SHARE),
+        weight * mixed(value, cell, up, T_SUM),
+        weight * mixed(value, cell, up, W_SUM),
+        weight * mixed(value, cell, up, HOLE),
+    )
+
+
+@numba.njit(inline="always")
+def _take_off(w, t, handed, remembers, holes, hole_rank, hole):
+    """What a rejection puts on the holes: (on the first one, what of it is by forgetting them).
+
+    Those after the first are counted here. The first one's is not: a sum in memory would wait for itself.
+    """
+    _, t_sum, w_sum, known = handed
+    first = forgotten = 0.0
     for h in range(holes):
+        hole_q, hole_p = hole[h, 0], hole[h, 1]
         taken = known
-        if kept[s] != hole_rank[h]:
-            taken = weight * min(t_sum * hole[h, 0], w_sum * hole[h, 1])
+        if remembers != hole_rank[h]:
+            taken = min(t_sum * hole_q, w_sum * hole_p)
             forgotten += taken
-        hole[h, 2] += taken
-    deposits[cell, 0] += weight * (1.0 - up)
-    deposits[cell, 1] += weight * up
-    return carried, forgotten
+        taken += w * min(t * hole_q, hole_p)
+        if h == 0:
+            first = taken
+        else:
+            hole[h, 2] += taken
+    return first, forgotten
 
 
 @numba.njit(inline="always")
@@ -174,20 +204,27 @@ def _with_budget(budget, room, t):
     return t / budget, max(room - (budget - t), 0.0), budget
 
 
-@jit()
+@jit(_nrt=False)
 def _reject_next(level, step, order, grids, path, sums):
     """Reject the tokens that remain to be rejected after the path at ``level``, one after the other.
 
     Stops with True at a path that is followed (left in ``frames[level + 1]``), to be called again
     afterwards; False when all are done. The others are merged into the grids, or left.
     """
-    ratio, table, prefix, hole, frame = order.ratio, order.table, order.prefix, path.holes, path.frames[level]
-    q_all, p_free, hole_rank, low, high = order.q, path.p_free, path.hole_rank, grids.low, grids.high
+    law, hole, frame = (order.ratio, order.table, order.prefix, grids.knots), path.holes, path.frames[level]
+    atoms, at_knots, most_left = sums.atoms, sums.knots, order.prefix[-1, 1]
+    q_all, p_free, hole_rank, low, per_width = (
+        order.q,
+        path.p_free,
+        path.hole_rank,
+        grids.low,
+        grids.per_width,
+    )
     value, kept, correction, deposits = grids.value, grids.hole, sums.correction, sums.deposits
     theta, most, floor = path.limits
     t_parent, rank, holes = frame.t, frame.rank, frame.holes
     last, opened = level + 2 == path.frames.shape[0] - 1, False
-    share = accepted = unexpanded = overcount = 0.0
+    share = accepted = unexpanded = overcount = on_first = 0.0
     paths, end = 0, rank + holes
     for i in range(frame.cursor, end, step):
         j = i if i < rank else hole_rank[i - rank]
@@ -200,34 +237,44 @@ def _reject_next(level, step, order, grids, path, sums):
         paths += 1
         weight, room = frame.weight, t_parent * (1.0 - q)
         if level == 0 and t < floor:  # Eq. 13, cut to what is left off the token
-            weight, room, t = _with_budget(max(min(floor, prefix[-1, 1] - free), t), room, t)
-        r, own, _, d, _ = rejected_next(t, q, free, 0.0, 0.0, ratio, table, prefix)
-        d += _on_holes(t, holes, hole)
-        accepted += weight * (t - d)
-        w, left = weight, weight * d
+            weight, room, t = _with_budget(max(min(floor, most_left - free), t), room, t)
+        place, own, _, d, _, above, r = rejected_next(t, q, free, 0.0, 0.0, law)
+        on_holes = _on_holes(t, holes, hole)
+        d += on_holes
+        accepted += weight * max(t - above - on_holes, 0.0)
+        c, cell, s, up, left = 0.0, -1, 0, 0.0, weight * d
         if d > 0.0:
             c, lost, s = d / (room + d), d, remembered(frame.set, grids.set_of[j])
             cell, s = cell_or_bare(t, level + 1, s, grids.first, grids.bits)
-            up = (t - low[cell]) / (high[cell] - low[cell]) if last and cell >= 0 else 0.0
+            up = (t - low[cell]) * per_width[cell] if last and cell >= 0 else 0.0
             merged = (j, q, free, weight, t, cell, up, s, holes)
             if cell >= 0:
                 lost = _lost_by_merging(merged, d, own, value, grids.loss, kept, hole_rank, hole)
             cost = r + holes + 1
             if weight * lost >= theta * cost and sums.paths[0] + paths + cost <= most:
-                _open(level + 1, (j, weight, t, r, c), order, grids, path)
+                _open(level + 1, (j, weight, t, rank_of(t, order.ratio, order.table), c), order, grids, path)
                 opened, end = True, i + step  # its own t, d and acceptance were counted
                 break
-            if cell >= 0:
-                carried, forgotten = _merge(merged, c, value, kept, hole_rank, hole, correction, deposits)
-                share += carried
-                w += (1.0 - c) / c * carried
-                overcount += forgotten
-                left = forgotten + (0.0 if last else weight * (d - value[cell, 0, NEXT]))
+        handed = _handed_on(weight, cell, up, value)
+        remembers = kept[s] if cell >= 0 else -1
+        w, carried = weight + (1.0 - c) * handed[0], c * handed[0]
+        taken, forgotten = _take_off(w, t, handed, remembers, holes, hole_rank, hole)
+        here = handed[3]
+        if remembers != j or free <= 0.0:
+            here = min(handed[1] * q, handed[2] * free)
+            forgotten += here
+        if cell >= 0:
+            deposits[cell, 0] += weight * (1.0 - up)
+            deposits[cell, 1] += weight * up
+            left = forgotten + (0.0 if last else weight * (d - value[cell, 0, NEXT]))
+        share += carried
+        overcount += forgotten
         unexpanded += left
-        sums.atoms[r, 0] += w * t
-        sums.atoms[r, 1] += w
-        correction[j] += w * own
-        _place_on_holes(w, t, holes, hole)
+        on_first += taken
+        put(w, t, place, atoms, at_knots)
+        correction[j] += w * own + (carried * free + here)
+    if holes > 0:
+        hole[0, 2] += on_first
     frame.cursor = end
     frame.share += share
     sums.acceptance[level + 1] += accepted
@@ -237,7 +284,7 @@ def _reject_next(level, step, order, grids, path, sums):
     return opened
 
 
-@jit()
+@jit(_nrt=False)
 def _open(level, rejection, order, grids, path):
     """Push the path that ends in a rejection: (rank, weight, t, rank of t, c). Its token becomes a hole."""
     j, weight, t, rank, c = rejection
@@ -252,7 +299,7 @@ def _open(level, rejection, order, grids, path):
         frame.holes = holes + 1
 
 
-@jit()
+@jit(_nrt=False)
 def _close(level, order, path, sums):
     """Pop a path whose children are done: place what it emits itself, and its part of what they leave."""
     frame, parent = path.frames[level], path.frames[level - 1]
@@ -267,7 +314,7 @@ def _close(level, order, path, sums):
     _place_on_holes(w, frame.t, parent.holes, path.holes)
 
 
-@jit()
+@jit(_nrt=False)
 def walk_paths(part, order, levels, grids, path, sums):
     """Depth-first over the paths that are followed; returns the coefficient of ``U_0 = p``.
 
@@ -286,7 +333,7 @@ def walk_paths(part, order, levels, grids, path, sums):
     level = 0 if d > 0.0 else -1
     while level >= 0:
         if level == depth - 1:
-            _reject_last(level, order, levels, path, sums)
+            _reject_last(level, order, levels, grids.knots, path, sums)
         elif _reject_next(level, chunks if level == 0 else 1, order, grids, path, sums):
             level += 1
             continue
