@@ -13,11 +13,9 @@ Rules that decide about all their candidates at once are enumerated over tuples,
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -42,12 +40,10 @@ from resispec_verify.kernels.elementwise.residuals import ALL
 from resispec_verify.rules.interface import Rule
 from resispec_verify.rules.proposals import Iid, Proposal
 from resispec_verify.rules.tuple_rule import TupleRule
+from resispec_verify.threads import in_threads
 from resispec_verify.verdict import Verdict, judge, resolution
 
 __all__ = ["Budget", "Expansion", "operational_marginals"]
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 def operational_marginals(
@@ -130,18 +126,6 @@ def _until_decided(attempt: Callable[[Budget], Marginals], target: Array, budget
             break
     assert best is not None
     return replace(best, expansions=[spent], exhausted=[bool(float(best.gap[0]) > budget.gap)])
-
-
-def in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """``[work(item) for item in items]`` on all cores; an interrupt does not wait for what has begun."""
-    pool = ThreadPoolExecutor(max_workers=os.cpu_count())
-    try:
-        found = list(pool.map(work, items))
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-    pool.shutdown()
-    return found
 
 
 def _gaps(budget: Budget) -> Iterator[float]:
