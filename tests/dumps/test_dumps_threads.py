@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,6 +92,16 @@ def read(dump: FlatDump, spans: list[tuple[int, int]], threads: int) -> list[tup
         return [batch[:2] for batch in pool.map(lambda span: dump.batch(*span), spans)]
 
 
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("restless")
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("order", ["in order", "any order"])
 def test_rows_are_those_of_the_file(tmp_path, name, order):
@@ -111,6 +125,21 @@ def test_a_compressed_matrix_is_not_begun_again_for_rows_that_were_skipped(tmp_p
     assert len(begun) == 2  # once each matrix
     dump.batch(0, 1)  # was handed on already
     assert len(begun) == 4
+
+
+def test_one_thread_at_a_time_decompresses_a_matrix(tmp_path, monkeypatch):
+    dump = open_dump(FORMATS["compressed"](tmp_path / "dump"))
+    inside, take = threading.Lock(), npz._Inflated.take
+
+    def alone(*given: Any, **options: Any) -> bytearray:
+        assert inside.acquire(blocking=False)
+        time.sleep(1e-3)
+        inside.release()
+        return take(*given, **options)
+
+    monkeypatch.setattr(npz._Inflated, "take", alone)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda first: dump.target.rows(first, first + 2), range(0, 24, 2)))
 
 
 def test_what_is_kept_of_skipped_rows_is_bounded(tmp_path, monkeypatch):
