@@ -147,7 +147,7 @@ def _monotone(path: Path, reading: Reading, jobs: int) -> list[dict[str, Any]]:
         ]
 
     found = over_batches(open_dump(path), reading, checked, backend=get_backend("numpy"), jobs=jobs)
-    return [row for rows in found for row in rows]
+    return sorted((row for rows in found for row in rows), key=lambda row: row["position"])
 
 
 def _counts(rows: list[dict[str, Any]]) -> dict[str, str]:

@@ -131,6 +131,8 @@ def rows_of_pairs(
         found = over_batches(dump, reading, rows_of, backend=backend, jobs=jobs, advance=advance)
     for fresh in found:
         merge(rows, fresh)
+    for row in rows.values():
+        row.sort()
     return rows
 
 

@@ -59,7 +59,9 @@ def masked(path: Path) -> Path:
 
 
 def chunks(path: Path) -> Path:
-    value = [{k: torch.from_numpy(v.copy()) for k, v in cut(i, i + 4).items()} for i in range(0, POSITIONS, 4)]
+    value = [
+        {k: torch.from_numpy(v.copy()) for k, v in cut(i, i + 4).items()} for i in range(0, POSITIONS, 4)
+    ]
     torch.save({"chunks": value}, path)
     return path
 
@@ -158,6 +160,11 @@ def test_damage_is_an_error_in_every_thread(tmp_path):
     np.savez(path / "40.npz", **cut(0, 3))  # another shape than when it was opened
     for first in range(0, 40, 4):
         dump.batch(first, first + 4)  # so that it is opened again
+
+    def error(_: int) -> str:
+        with pytest.raises(InputError) as raised:
+            dump.batch(40, 44)
+        return str(raised.value)
+
     with ThreadPoolExecutor(8) as pool:
-        for error in pool.map(lambda _: pytest.raises(InputError, dump.batch, 40, 44), range(16)):
-            assert "changed while it was read" in str(error.value)
+        assert all("changed while it was read" in line for line in pool.map(error, range(16)))

@@ -195,7 +195,7 @@ class _Inflated:
 class _CompressedRows(LazyRows):
     """A compressed matrix; reading on is cheap, going back begins again.
 
-    Threads ask for rows nearly in order. What one of them skips is kept for a while, for those that come late.
+    Threads ask for rows nearly in order: what one of them skips is kept for a while, for one that comes late.
     """
 
     def __init__(
