@@ -34,8 +34,8 @@ CLEAN = (None, "reports-zero", "noisy")
 # The draft's laws say more of these.
 WITH_DRAFT = ("correction-from-target", "draft-law", "greedy-drafts-ratio")
 UNTESTED = ("never-accepts", "no-drafts")
-# Completions of each side that the chi-square test may take, at most 8000.
-GRID = np.unique(np.geomspace(20, 8000, 40).astype(int))
+# Numbers of completions of each side that the chi-square test is tried with, up to --most.
+STEPS = 30
 # Expected counts below this are merged, the usual rule of the chi-square test.
 LEAST_EXPECTED = 5
 # After it the first token is nearly sure: of the prompts, the best for the chi-square test.
@@ -72,23 +72,28 @@ def chi_square(on: list[tuple[int, ...]], off: list[tuple[int, ...]]) -> float:
     return 1.0 if len(merged) < 2 else float(chi2_contingency(merged)[1])  # type: ignore[arg-type]
 
 
+def sizes(chosen: argparse.Namespace) -> np.ndarray:
+    return np.unique(np.geomspace(20, chosen.most, STEPS).astype(int))
+
+
 def fixed(fault: str, chosen: argparse.Namespace) -> dict[int, float]:
     """By first tokens, the engine's tokens that the chi-square test takes; infinite beyond the grid."""
-    rejected = {first: np.zeros(len(GRID), int) for first in (2, 4)}
+    grid = sizes(chosen)
+    rejected = {first: np.zeros(len(grid), int) for first in (2, 4)}
     for seed in range(chosen.seeds):
         engine, reference = two(fault)
         sampling = sampling_of(fault)
         on, off = (
-            [tuple(one.complete(ONE_PROMPT, 4, start + i, sampling).tokens) for i in range(int(GRID[-1]))]
+            [tuple(one.complete(ONE_PROMPT, 4, start + i, sampling).tokens) for i in range(int(grid[-1]))]
             for one, start in ((engine, 10_000_000 * seed), (reference, 10_000_000 * seed + 5_000_000))
         )
         for first, counts in rejected.items():
             a, b = ([key[:first] for key in side] for side in (on, off))
-            counts += [chi_square(a[:n], b[:n]) <= chosen.alpha for n in GRID]
+            counts += [chi_square(a[:n], b[:n]) <= chosen.alpha for n in grid]
     found = {}
     for first, counts in rejected.items():
         enough = np.flatnonzero(2 * counts >= chosen.seeds)
-        found[first] = float(first * GRID[enough[0]]) if enough.size else float("inf")
+        found[first] = float(first * grid[enough[0]]) if enough.size else float("inf")
     return found
 
 
@@ -101,8 +106,8 @@ def faults(chosen: argparse.Namespace) -> None:
     print(
         f"tokens to a rejection at alpha {chosen.alpha:g}, median (worst) of {chosen.seeds} seeds; at most "
         f"{chosen.tokens} tokens, completions of {chosen.length}, top {chosen.top}, {len(PROMPTS)} prompts;\n"
-        "chi2: fixed n, first 4 (2) tokens after one prompt, at least half of the seeds; ratio: the least "
-        "chi2 over the median without rounds, or with the draft where it is without\n"
+        f"chi2: fixed n, first 4 (2) tokens after one prompt, at most {chosen.most} completions; ratio: the "
+        "least chi2 over the median without rounds, or with the draft where it is without\n"
     )
     print(f"{'fault':<26}{'without rounds':>18}{'with rounds':>18}{'with draft':>18}{'chi2':>18}{'ratio':>8}")
     for fault in chosen.fault or [name for name in FAULTS if name not in (*CLEAN, *UNTESTED)]:
@@ -115,7 +120,7 @@ def faults(chosen: argparse.Namespace) -> None:
             columns.append(f"{shown(medians[-1], chosen.tokens)} ({shown(max(found), chosen.tokens)})")
         columns += [""] * (3 - len(columns))
         chi2 = fixed(fault, chosen)
-        columns.append(f"{shown(chi2[4], 4 * GRID[-1])} ({shown(chi2[2], 2 * GRID[-1])})")
+        columns.append(f"{shown(chi2[4], 4 * chosen.most)} ({shown(chi2[2], 2 * chosen.most)})")
         ours = next((x for x in (medians[0], medians[-1]) if np.isfinite(x)), None)
         theirs = min(chi2.values())
         if ours is None:
@@ -123,7 +128,7 @@ def faults(chosen: argparse.Namespace) -> None:
         elif np.isfinite(theirs):
             ratio = f"{theirs / ours:.1f}"
         else:
-            ratio = f">{2 * GRID[-1] / ours:.0f}"
+            ratio = f">{2 * chosen.most / ours:.0f}"
         print(f"{fault:<26}" + "".join(f"{one:>18}" for one in columns) + f"{ratio:>8}", flush=True)
 
 
@@ -163,6 +168,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=12_000)
     parser.add_argument("--length", type=int, default=32)
     parser.add_argument("--top", type=int, default=40)
+    parser.add_argument("--most", type=int, default=8000, help="completions of each side, for chi-square")
     parser.add_argument("--fault", nargs="*", choices=list(FAULTS))
     parser.add_argument("--clean", type=int, default=0, help="so many clean runs, and no faults")
     chosen = parser.parse_args()

@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from resispec_verify.audit.gather import Piece
-from resispec_verify.audit.interface import Engine
+from resispec_verify.audit.interface import Engine, EngineError
+from resispec_verify.audit.settings import AuditSettings
+from resispec_verify.errors import InputError
 from resispec_verify.runs.journal import Journal
 
-__all__ = ["Exercise"]
+__all__ = ["Exercise", "oddities_of"]
 
 # Of a line of a journal.
 COUNTERS = "counters"
+# Tokens of one completion whose own log-probabilities are looked at.
+REPORTED = 24
 
 
 class Exercise:
@@ -31,14 +35,19 @@ class Exercise:
         self._before = engine.counters()
         kept = [] if journal is None else [e for e in journal.entries if e.get("who") == COUNTERS]
         if kept:  # an earlier part of this run began to count
-            self._before = tuple(kept[0]["before"])
+            before = kept[0].get("before")
+            if not isinstance(before, list) or [type(n) for n in before] != [int, int]:
+                raise InputError("the counters in the journal are damaged; name another file")
+            self._before = before[0], before[1]
         elif journal is not None and self._before is not None:
             journal.append({"who": COUNTERS, "before": list(self._before)})
         self._drafted = self._accepted = self._reports = 0
+        self._later = 0  # tokens that are not the first after a prompt, which is drawn without a draft
         self._rounds = self._long = 0  # completions whose rounds were seen, rounds of several tokens
 
     def add(self, piece: Piece) -> None:
         """Count what a completion reports."""
+        self._later += len(piece.tokens) - 1
         if piece.drafted is not None:
             self._drafted += piece.drafted
             self._accepted += piece.accepted or 0
@@ -68,13 +77,24 @@ class Exercise:
         name = self.engine.name
         if self.least == 0:
             return None
+        if not self._later:
+            return (
+                f"{name}: no completion has a second token, and the first after a prompt is drawn without "
+                "speculation; ask for longer ones (--length, --first)"
+            )
         if drafts["drafted"] is not None:
             accepted, rejected = drafts["accepted"], drafts["drafted"] - drafts["accepted"]
             if min(accepted, rejected) >= self.least:
                 return None
+            what = "accepted" if accepted <= rejected else "rejected"
+            why = (
+                "the draft does not fit, or nothing is accepted" if what == "accepted" and drafts["drafted"]
+                else "speculation may be off" if not drafts["drafted"]
+                else "the draft is the target itself, or all is accepted"
+            )  # fmt: skip
             return (
-                f"{name}: {accepted} draft tokens accepted and {rejected} rejected, where {self.least} of "
-                "each are wanted (--least-drafts): what happens to them was hardly tested"
+                f"{name}: {accepted} of {drafts['drafted']} draft tokens were accepted, {rejected} rejected; what "
+                f"happens to {what} ones was hardly tested (--least-drafts {self.least}): {why}"
             )
         if self._rounds and not self._long:
             return (
@@ -91,3 +111,15 @@ class Exercise:
             f"{self.engine.name} does not report how many draft tokens were accepted and rejected: whether "
             "speculation was on is not known"
         )
+
+
+def oddities_of(engine: Engine, settings: AuditSettings) -> list[str]:
+    """What is odd of the log-probabilities that an engine reports: looked at once, and never used."""
+    prompt = settings.prompts[0]
+    if engine.tokens_are == "ids" and isinstance(prompt, str):
+        prompt = engine.encode(prompt)
+    try:
+        found = engine.complete(prompt, REPORTED, settings.seed, settings.sampling, own_laws=1)
+    except EngineError as error:
+        return [f"asked for log-probabilities, {error}"]
+    return [f"{engine.name}: {odd}" for odd in found.oddities]

@@ -13,6 +13,7 @@ from typing import Any
 
 from resispec_verify.audit.interface import Completion, Engine, EngineError, Prompt, RawLaw, Token
 from resispec_verify.audit.settings import AuditSettings
+from resispec_verify.errors import InputError
 from resispec_verify.runs.journal import Journal
 
 __all__ = ["Gatherer", "OutOfTime", "Piece"]
@@ -64,6 +65,30 @@ def _law(one: dict[str, Any]) -> RawLaw:
     return RawLaw(tuple(one["tokens"]), tuple(one["logprobs"]), one["complete"])
 
 
+def _kept(entry: Any, laws: bool, journal: Journal | None) -> Piece:
+    """A piece of a journal, which may have been edited, or be of another version.
+
+    Raises
+    ------
+    InputError
+    """
+    try:
+        piece = Piece.of(entry)
+        numbers = [piece.request, piece.prompt, *(piece.starts or ()), len(piece.tokens) - 1]
+        whole = all(type(n) is int and n >= 0 for n in numbers) and isinstance(piece.oddities, list)
+        whole = whole and all(type(token) in (int, str) for token in piece.tokens)
+        lengths = [len(one) for one in (piece.laws, piece.draft) if one is not None]
+        whole = (
+            whole and all(n == len(piece.tokens) for n in lengths) and (piece.laws is not None or not laws)
+        )
+    except (AttributeError, KeyError, TypeError, ValueError):
+        whole = False
+    if not whole:
+        where = "" if journal is None else f"{journal.path}: "
+        raise InputError(f"{where}a completion in it is damaged, or of another version; name another file")
+    return piece
+
+
 def _rounded(laws: list[RawLaw] | None) -> list[RawLaw] | None:
     return laws and [
         RawLaw(one.tokens, tuple(round(x, DECIMALS) for x in one.logprobs), one.complete) for one in laws
@@ -83,8 +108,11 @@ class Gatherer:
         Whose laws are asked besides.
     until : float
         `time.monotonic` at which the run ends.
-    kept : sequence of dict
-        Lines of the journal.
+
+    Raises
+    ------
+    InputError
+        A line of the journal is none of these.
     """
 
     def __init__(
@@ -101,7 +129,9 @@ class Gatherer:
         self.who, self.engine, self.reference, self.draft = who, engine, reference, draft
         self.settings, self.prompts, self.journal = settings, prompts, journal
         entries = [] if journal is None else journal.entries
-        self._kept = {e["piece"]["request"]: e["piece"] for e in entries if e.get("who") == who}
+        laws = reference is not None and reference.gives_laws
+        kept = [_kept(e.get("piece"), laws, journal) for e in entries if e.get("who") == who]
+        self._kept = {piece.request: piece for piece in kept}
         self.until = float("inf")
 
     def pieces(self, length: int, first: int = 0) -> Generator[Piece, None, None]:
@@ -121,10 +151,10 @@ class Gatherer:
                 yield piece
 
     def _piece(self, request: int, length: int) -> Piece:
-        if request in self._kept:
-            return Piece.of(self._kept[request])
         chosen = self.settings
         which = request % len(self.prompts)
+        if request in self._kept and self._kept[request].prompt == which:
+            return self._kept[request]
         prompt = self.prompts[which]
         control = self.engine is self.reference
         found: Completion = self.engine.complete(

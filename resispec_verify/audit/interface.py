@@ -6,11 +6,13 @@ mixes them: `Engine.tokens_are` says which.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-__all__ = ["Completion", "Engine", "EngineError", "Prompt", "RawLaw", "Sampling", "Token"]
+from resispec_verify.errors import InputError
+
+__all__ = ["Completion", "Engine", "EngineError", "Prompt", "RawLaw", "Sampling", "Token", "same_tokens"]
 
 #: An id, or the text of a token where an engine has no ids.
 Token = int | str
@@ -171,3 +173,26 @@ class Engine(Protocol):
     def close(self) -> None:
         """Let go of connections. The engine itself goes on."""
         ...
+
+
+def same_tokens(engine: Engine, reference: Engine, facts: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse two engines whose completions are not of one kind: they differ whatever is drawn.
+
+    Parameters
+    ----------
+    facts : mapping
+        What each says of itself, ``engine`` and ``reference``.
+
+    Raises
+    ------
+    InputError
+    """
+    kinds = []
+    for one, said in ((engine, facts["engine"]), (reference, facts["reference"])):
+        kind = "ids" if one.tokens_are == "ids" else said.get("tokens", one.tokens_are)
+        kinds.append(f"{kind} of a chat" if said.get("schema") == "chat" else kind)
+    if kinds[0] != kinds[1]:
+        raise InputError(
+            f"{engine.name} gives {kinds[0]}, {reference.name} gives {kinds[1]}: they cannot be compared; "
+            "serve both with the same options, and name one --schema"
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import redirect_stdout
 from typing import Any
@@ -60,6 +60,7 @@ class FunctionEngine:
         self.vocab: int | None = None
         self._one_at_a_time = threading.Lock()
         self._batch = _Batch(lambda *arguments: self._call(self._generate, *arguments), name)
+        self._closed = False
 
     def facts(self) -> dict[str, Any]:
         """Nothing but that it is a function: its sampling is its own."""
@@ -87,7 +88,8 @@ class FunctionEngine:
         unknown = more.keys() - {"tokens", "drafted", "accepted", "starts"}
         if unknown or "tokens" not in more:
             raise EngineError(
-                f"{self.name}: gives {sorted(more)}; wanted: tokens and, if known, drafted, accepted, starts"
+                f"{self.name}: gives {sorted(map(str, more))}; wanted: tokens and, if known, drafted, "
+                "accepted, starts"
             )
         tokens: list[Token] = list(_ids(more["tokens"], self.name, "tokens"))
         for key in ("drafted", "accepted"):
@@ -115,12 +117,17 @@ class FunctionEngine:
             rows = self._call(self._law, list(prompt), ids)
         else:
             rows = [self._call(self._law, [*prompt, *ids[:i]]) for i in range(len(ids))]
+        if not hasattr(rows, "__len__"):
+            raise EngineError(f"{self.name}: law gives {type(rows).__name__}, not rows of logits")
         if len(rows) != len(ids):
             raise EngineError(f"{self.name}: law gives {len(rows)} rows for {len(ids)} tokens")
         return [self._raw(row, top) for row in rows]
 
     def _raw(self, row: Any, top: int) -> RawLaw:
-        logits = np.asarray(row, np.float64)
+        try:
+            logits = np.asarray(row, np.float64)
+        except (TypeError, ValueError):
+            logits = np.empty(0)
         if logits.ndim != 1 or not len(logits) or np.isnan(logits).any() or not np.isfinite(logits.max()):
             raise EngineError(f"{self.name}: law gives no logits (V,): shape {logits.shape}, or not numbers")
         if self.vocab not in (None, len(logits)):
@@ -140,16 +147,21 @@ class FunctionEngine:
         return None
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Wait for the call that is running, if any; those that wait for it are not made."""
+        with self._one_at_a_time:
+            self._closed = True
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         with self._one_at_a_time:
+            if self._closed:
+                raise EngineError(f"{self.name}: was closed")
             try:
                 with redirect_stdout(sys.stderr):
-                    return function(*arguments)
+                    found = function(*arguments)
+                    return list(found) if isinstance(found, Iterator) else found
             except (EngineError, InputError):
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # which would end the audit with a status of its own
                 text = " ".join(str(error).split())[:300]
                 raise EngineError(f"{self.name}: raises {type(error).__name__}: {text}") from None
 
@@ -177,7 +189,9 @@ class _Batch:
 
     def _answer(self, batch: Sequence[tuple[list[Any], int, int, Future[Any]]], count: int) -> None:
         try:
-            found = list(self._call([one[0] for one in batch], count, [one[2] for one in batch]))
+            found = self._call([one[0] for one in batch], count, [one[2] for one in batch])
+            if not isinstance(found, (list, tuple)):
+                raise EngineError(f"{self.name}: gives {type(found).__name__}, not a list of completions")
             if len(found) != len(batch):
                 raise EngineError(f"{self.name}: gives {len(found)} completions of {len(batch)} prompts")
         except BaseException as error:

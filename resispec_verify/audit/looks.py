@@ -47,6 +47,8 @@ TEMPERATURES = (
 )
 # Shares of the draws that a fault may concern.
 PARTS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 0.95, 0.99)
+# A part from which tokens that came before are called repeated.
+WHOLE = 0.85
 # Draws that are explained, the latest, and those for which more laws are asked.
 MOST = 4000
 ASKED = 60
@@ -91,10 +93,21 @@ def looks_like(stream: Stream, reference: Engine, prompts: Sequence[Prompt], sam
     found += _next_row(draws, stream, reference, prompts, sampling, found[0])
     found.sort(key=lambda look: -look.gain)
     if found[0].gain < math.log(100.0):
-        return "like none of the faults that are known here"
+        return (
+            "like none of the faults that are known here; one that depends on the draft may be named with "
+            "--draft-url, and a reference of another model looks like this too"
+        )
     close = [look.sentence for look in found[:2] if look.gain > found[0].gain - AHEAD]
-    where = "" if place is None else f"; most of it at place {PLACES[place]} of a round"
-    return ", or ".join(close) + where
+    return _at(place) + ", or ".join(close)
+
+
+def _at(place: int | None) -> str:
+    """Where the draws are that were looked at, where one place stands out."""
+    if place is None:
+        return ""
+    after = "at its beginning" if place == 0 else f"after {place} accepted draft token{'s' * (place > 1)}"
+    after = after if place < len(PLACES) - 1 else "late in a round"
+    return f"at place {PLACES[place]} of a round ({after}), "
 
 
 def _all(stream: Stream, draws: Sequence[Draw]) -> list[_Look]:
@@ -119,6 +132,8 @@ def _all(stream: Stream, draws: Sequence[Draw]) -> list[_Look]:
                 of(
                     lambda part, name=name: _SENTENCES[name].format(part=f"{part:.0%}"),
                     lambda draw, i=i: draw.others[i],
+                    # What came before also resembles any law that is not the reference's.
+                    tuple(part for part in PARTS if part >= WHOLE) if name == REPEATED else PARTS,
                 )
             )
     return found

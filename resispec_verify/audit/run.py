@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.audit.exercise import Exercise
+from resispec_verify.audit.exercise import Exercise, oddities_of
 from resispec_verify.audit.focus import focus_of
 from resispec_verify.audit.gather import Gatherer, OutOfTime, Piece
-from resispec_verify.audit.interface import Engine, EngineError, Prompt
+from resispec_verify.audit.interface import Engine, EngineError, Prompt, same_tokens
 from resispec_verify.audit.laws import BeyondReported, CoarseLaw, coarse_law
 from resispec_verify.audit.looks import looks_like
 from resispec_verify.audit.noise import measure_band
@@ -37,8 +37,11 @@ __all__ = ["Progress", "audit"]
 Progress = Callable[[str, int, float], None]
 # Of the engine's tokens, what the reference is tested on first; on more where the engine is rejected.
 CONTROL = 1 / 4
-# Where the engine is rejected after n tokens, the reference must pass on so many times n.
-AGAIN = 2
+# Where the engine is rejected after n tokens, the reference must pass on so many times n, and on up to so
+# many times as far as the run's tokens go: one with the same fault may need more tokens, by chance.
+AGAIN, AMPLE = 2, 10
+# Tokens that may be drawn for each of these.
+LONGER = 4
 # Of the run's time, what the control and the explanation of a rejection may take beyond its end.
 EXTRA = 0.5
 # Of the engine's tokens, those of short completions of one text; their length, and where their seeds begin.
@@ -47,8 +50,6 @@ FOCUS = 3
 APART = 500_000
 # Tokens of a rejected engine that are looked at to say what they look like.
 EXPLAINED = 768
-# Tokens of one completion whose own log-probabilities are looked at.
-REPORTED = 24
 # Quantile of what bounds of laws leave open, up to which laws are cut.
 OPEN = 0.95
 
@@ -97,6 +98,7 @@ class _Run:
         self.engine, self.reference, self.settings, self.draft = engine, reference, settings, draft
         self.journal, self.progress = journal, progress
         self.started = time.monotonic()
+        self.until = self.started + settings.seconds
         self.mode = self._mode()
         self.alpha = settings.alpha / 2
         self.found = AuditResult(
@@ -118,11 +120,6 @@ class _Run:
             )
         return ("laws" if possible else "samples") if mode == "auto" else mode
 
-    @property
-    def until(self) -> float:
-        """When the run ends."""
-        return self.started + self.settings.seconds
-
     def result(self) -> AuditResult:
         """Do it all."""
         found = self.found
@@ -130,10 +127,10 @@ class _Run:
             self._prepare()
             found.stopped = self._samples() if self.mode == "samples" else self._laws()
         except EngineError as error:
-            found.stopped = "error"
-            found.reasons.append(f"{error}")
-            if found.verdict == "error" and found.requests:
-                found.notes.append("what was gathered before is in the evidence above; a journal keeps it")
+            found.stopped, found.reasons = "error", [*found.reasons, str(error)]
+            found.verdict = "error" if found.verdict == "not-rejected" else found.verdict
+        if found.verdict == "error" and found.requests:
+            found.notes.append("what was gathered before is in the evidence above; a journal keeps it")
         found.notes += [f"{text} ({times} times)" for text, times in self.oddities.items()]
         found.seconds = time.monotonic() - self.started
         return found
@@ -142,25 +139,13 @@ class _Run:
         found = self.found
         self.exercise = Exercise(self.engine, self.settings.least_drafts, self.journal)
         found.facts = {"engine": self.engine.facts(), "reference": self.reference.facts()}
-        self.oddities.update(self._reports())
+        same_tokens(self.engine, self.reference, found.facts)
+        self.oddities.update(oddities_of(self.engine, self.settings))
         if self.reference.tokens_are == self.engine.tokens_are == "ids":
             self.prompts = tuple(
                 self.reference.encode(prompt) if isinstance(prompt, str) else prompt
                 for prompt in self.settings.prompts
             )
-
-    def _reports(self) -> list[str]:
-        """What is odd of the log-probabilities that the engine reports: looked at once, and never used."""
-        prompt = self.settings.prompts[0]
-        if self.engine.tokens_are == "ids" and isinstance(prompt, str):
-            prompt = self.engine.encode(prompt)
-        try:
-            found = self.engine.complete(
-                prompt, REPORTED, self.settings.seed, self.settings.sampling, own_laws=1
-            )
-        except EngineError as error:
-            return [f"asked for log-probabilities, {error}"]
-        return [f"{self.engine.name}: {odd}" for odd in found.oddities]
 
     def _gatherer(self, who: str, engine: Engine, draft: Engine | None = None) -> Gatherer:
         gatherer = Gatherer(
@@ -185,6 +170,11 @@ class _Run:
         if not pieces:
             raise EngineError(f"{self.reference.name}: gave nothing in {chosen.seconds:g} s")
         self._measure(pieces)
+        if drafted := sum(piece.drafted or 0 for piece in pieces):
+            self.found.notes.append(
+                f"the reference verified {drafted} draft tokens itself: is it the engine without speculation, "
+                "or are the two swapped?"
+            )
         plain = self._stream(pieces)
         if self._control(plain):
             return "control"
@@ -206,7 +196,7 @@ class _Run:
                     return
 
     def _measure(self, pieces: Sequence[Piece]) -> None:
-        self.found.band = measure_band(self.reference, pieces, self.settings, self.prompts)
+        self.found.band = measure_band(self.reference, pieces, self.settings, self.prompts, self.journal)
         self.band = self.found.band["tv"]
         laws = [law for piece in pieces for law in self._coarse(piece.laws or []) if law is not None]
         if not laws:
@@ -308,12 +298,13 @@ class _Run:
         found, chosen = self.found, self.settings
         found.places = stream.places()
         found.path["engine"] = thinned(stream.path)
-        found.cuts = [cut._asdict() for cut in stream.test.cuts(0.5 * self.alpha, chosen.power)]
+        if stream.test.cut_draws:  # else there is nothing that was seen
+            found.cuts = [cut._asdict() for cut in stream.test.cuts(0.5 * self.alpha, chosen.power)]
         found.drafts = self.exercise.drafts()
         at = stream.found_at(self.alpha)
         if at is not None:
             self._explain(stream)
-            if self._control_again(plain, control, pieces, AGAIN * at):
+            if self._control_again(plain, control, pieces, max(AGAIN * at, min(AMPLE * at, chosen.tokens))):
                 return "control"
             self._rejected(stream, at)
             return "rejected"
@@ -321,7 +312,10 @@ class _Run:
         if stopped == "error":
             return stopped
         if not stream.test.draws:
-            raise EngineError(f"{self.engine.name}: gave nothing in {chosen.seconds:g} s; give more seconds")
+            raise EngineError(
+                f"{self.engine.name}: nothing in {chosen.seconds:g} s, of which the control took most; give "
+                "more seconds"
+            )
         found.verdict = "not-rejected"
         self._exercised()
         return stopped
@@ -340,10 +334,12 @@ class _Run:
         """The reference on more tokens than rejected the engine; whether it is rejected as well."""
         control.until = self.until + EXTRA * self.settings.seconds
         try:
-            if plain.test.draws < tokens:
-                for piece in self._some(control, tokens - plain.test.draws, pieces):
-                    self._add(plain, piece)
-                    self.progress("control again", plain.test.draws, plain.log_evidence / math.log(10))
+            # Where some laws are not known, not every token is a draw.
+            for piece in self._some(control, LONGER * (tokens - plain.test.draws), pieces):
+                self._add(plain, piece)
+                self.progress("control again", plain.test.draws, plain.log_evidence / math.log(10))
+                if plain.test.draws >= tokens:
+                    break
         except (OutOfTime, EngineError) as error:
             self.found.notes.append(
                 f"the control has only {plain.test.draws} tokens, where {tokens} were wanted: "
@@ -378,6 +374,8 @@ class _Run:
             stopped = sample.run(self.exercise.add, self.progress)
         finally:
             sample.into(self.found)
+        if not sample.test.pairs:
+            raise EngineError(f"{self.engine.name}: gave nothing in {self.settings.seconds:g} s")
         self.found.drafts = self.exercise.drafts()
         if self.found.verdict == "not-rejected":
             self._exercised()
@@ -386,7 +384,12 @@ class _Run:
     def _exercised(self) -> None:
         """Of an engine that is not rejected: whether its speculation was tested at all."""
         found = self.found
-        if (reason := self.exercise.missing(found.drafts)) is not None:
+        reasons = [self.exercise.missing(found.drafts)]
+        if found.detectable_tv is not None and found.detectable_tv >= 1:
+            reasons.append(
+                f"{self.engine.name}: too few tokens to be sure of finding anything; give more --tokens"
+            )
+        for reason in filter(None, reasons):
             found.verdict = "not-exercised"
             found.reasons.append(reason)
         if (note := self.exercise.unknown(found.drafts)) is not None:

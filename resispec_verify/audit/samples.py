@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any
 
 from resispec_verify.audit.gather import Gatherer, OutOfTime, Piece
-from resispec_verify.audit.interface import Engine, Prompt
+from resispec_verify.audit.interface import Engine, Prompt, Token
 from resispec_verify.audit.prompts import PROMPTS
 from resispec_verify.audit.settings import AuditResult, AuditSettings, thinned
 from resispec_verify.evidence.two_samples import TwoSampleTest
@@ -21,6 +22,8 @@ __all__ = ["SampleAudit"]
 FEW = 2
 # The reference's seeds begin so far after the engine's: with equal seeds the two need not be independent.
 APART = 500_000
+# Pairs of each prompt from which one completion for all is called that.
+FEW_PAIRS = 8
 # Evidence of repeated seeds, in nats, at which a rejection is called that.
 NAMED = math.log(1000.0)
 # Of the run's time, what the control may take beyond its end.
@@ -58,6 +61,7 @@ class SampleAudit:
         self.on.until = self.off.until = until
         self._alone: dict[int, Piece] = {}  # by prompt, of the reference and without a partner
         self.off_requests = self.on_tokens = 0
+        self.pairs: list[tuple[int, tuple[Token, ...], tuple[Token, ...]]] = []
 
     @property
     def threshold(self) -> float:
@@ -94,6 +98,7 @@ class SampleAudit:
 
     def _pair(self, one: Piece, other: Piece) -> None:
         self.test.update(one.prompt, tuple(one.tokens), tuple(other.tokens))
+        self.pairs.append((one.prompt, tuple(one.tokens), tuple(other.tokens)))
         self.on_tokens += len(one.tokens)
         self._reference(other)
 
@@ -168,15 +173,14 @@ class SampleAudit:
     def _rejected(self, found: AuditResult, level: float) -> None:
         found.verdict = "rejected"
         repeats = self.test.repeated["on"]
-        found.prefixes_off = [
-            {
-                "prompt": one.prompt, "tokens": list(one.tokens), "seen": one.on, "due": one.off,
-                "beyond_noise": one.beyond_noise,
-            }
-            for one in self.test.witness(0.01)
-        ]  # fmt: skip
+        found.prefixes_off = self._prefixes_off()
         at = repeats.found_at(level)
-        if at is not None or repeats.log_evidence >= NAMED:
+        if self._one_only():
+            found.looks_like = (
+                "one completion only: all of the engine's of a prompt are equal, though every request has a "
+                "seed of its own: one seed for all, or the temperature is ignored"
+            )
+        elif at is not None or repeats.log_evidence >= NAMED:
             found.looks_like = (
                 f"repeated seeds: {repeats.equal} of {repeats.neighbours} completions equal the one before "
                 "of the same prompt, though every request has a seed of its own"
@@ -189,8 +193,32 @@ class SampleAudit:
             f"{self.engine.name}: its completions are not those of {self.reference.name}, after {at} pairs: "
             f"{found.looks_like}"
         )
+        if self.control.pairs < self.test.pairs:
+            found.notes.append(
+                f"the control has only {self.control.pairs} pairs, where {self.test.pairs} were wanted"
+            )
         which = found.prefixes_off[0]["prompt"] if found.prefixes_off else 0
         found.smallest = self._smallest(which, at or self.test.pairs)
+
+    def _prefixes_off(self, most: int = 5) -> list[dict[str, Any]]:
+        """First tokens whose counts differ most, over all pairs of their prompt."""
+        rows = []
+        for prompt, pairs in Counter(prompt for prompt, _, _ in self.pairs).items():
+            mine = [(one, other) for which, one, other in self.pairs if which == prompt]
+            for length in range(min(2, self.settings.first), self.settings.first + 1):
+                seen, due = (Counter(tuple(pair[i][:length]) for pair in mine) for i in (0, 1))
+                rows += [
+                    {"prompt": prompt, "tokens": list(tokens), "seen": seen[tokens] / pairs,
+                     "due": due[tokens] / pairs, "pairs": pairs}
+                    for tokens in seen | due
+                ]  # fmt: skip
+        return sorted(rows, key=lambda row: -abs(row["seen"] - row["due"]))[:most]
+
+    def _one_only(self) -> bool:
+        """Whether the engine gave one completion for each prompt, and the reference more."""
+        on = {(prompt, one) for prompt, one, _ in self.pairs}
+        off = {(prompt, other) for prompt, _, other in self.pairs}
+        return len(on) <= len(self.prompts) < len(off) and len(self.pairs) >= FEW_PAIRS * len(self.prompts)
 
     def _smallest(self, which: int, requests: int) -> dict[str, Any]:
         prompt, first = self.prompts[which], self.settings.first

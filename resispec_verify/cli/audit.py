@@ -1,10 +1,11 @@
 """`resispec-verify audit`: a running engine with speculation against the same engine without it."""
 
+import os
 import re
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -74,6 +75,12 @@ class EngineOptions(Options):
             raise InputError(
                 "say what is audited and against what, once each: audit --url http://127.0.0.1:8001 "
                 "--reference-url http://127.0.0.1:8000, the same engine without speculation"
+            )
+        if on == off or (
+            os.path.exists(on[0]) and os.path.exists(off[0]) and os.path.samefile(on[0], off[0])
+        ):
+            raise InputError(
+                f"{_public(on[0])}: is both audited and its own reference; nothing would be compared"
             )
         return on[0], off[0]
 
@@ -196,6 +203,8 @@ class _Audit:
     def run(self, on: str, off: str, prompts: tuple[Prompt, ...]) -> AuditResult:
         """The result; an engine that does not answer at the beginning is bad input."""
         with ExitStack() as stack:
+            # What functions print is not part of the report, which may go there.
+            stack.enter_context(redirect_stdout(sys.stderr))
             stack.callback(lambda: [one.close() for one in self.opened])
             try:
                 engine = self._open(on)
@@ -226,6 +235,8 @@ class _Audit:
 
     def _open(self, name: str, *, law: bool = False) -> Engine:
         chosen = self.engines
+        if "://" not in name and re.fullmatch(r"[\w.-]+:\d+(/\S*)?", name):
+            raise InputError(f"{name}: did you mean http://{name}?")
         if "://" in name:
             found = connect(
                 name, schema=chosen.schema, key_env=chosen.key_env, timeout=chosen.timeout,

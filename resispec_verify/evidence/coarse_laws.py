@@ -117,7 +117,7 @@ class CoarseTest:
         self.band, self.slack = band, slack
         self.draws = self.cut_draws = self.impossible = 0
         self._wealth = np.zeros((len(self.names), len(SHARES)))
-        self._below = np.zeros(len(CUTS))
+        self._below, self._open = np.zeros(len(CUTS)), 0.0
         self._seen, self._expected = np.zeros(len(RANKS) + 1), np.zeros(len(RANKS) + 1)
         self.log_evidence = 0.0
         self._path: list[float] = []
@@ -181,6 +181,7 @@ class CoarseTest:
         cuts = np.array(CUTS)
         self._below += np.clip((cuts - start) / width, 0.0, 1.0) if width > 1e-12 else cuts > start
         self.cut_draws += 1
+        self._open += open_mass
 
     @property
     def _room(self) -> float:
@@ -225,13 +226,13 @@ class CoarseTest:
         The evidence of a cut grows with what was seen below it, so that it reaches ``1 / alpha``, shared
         with all other bets, at a frequency that bisection finds. Draws whose expectations average to more
         than that by ``sqrt(log(1 / (1 - power)) / (2 n))`` have it with probability ``power`` (Hoeffding,
-        Azuma).
+        Azuma). What the laws leave open comes on top: a cut is at the middle of the bounds.
         """
         n = self.cut_draws
         if not n:
             return [Cut(at, math.nan, 1.0) for at in CUTS]
         threshold = -math.log(alpha) + math.log(4 * len(CUTS))
-        luck = math.sqrt(-math.log1p(-power) / (2 * n))
+        luck = math.sqrt(-math.log1p(-power) / (2 * n)) + self._open / n
         found = []
         for at, below in zip(CUTS, self._below, strict=True):
             up = _found(n, at + self._room, threshold) - at

@@ -200,7 +200,7 @@ def _frequencies(result: AuditResult) -> list[PageSection]:
         said = "First tokens whose frequencies differ most between the engine and the reference."
         records = [
             {"prompt": one["prompt"] + 1, "tokens": _text(one["tokens"]), "engine": one["seen"],
-             "reference": one["due"], "beyond noise": "yes" if one["beyond_noise"] else "no"}
+             "reference": one["due"], "pairs": one["pairs"]}
             for one in result.prefixes_off
         ]  # fmt: skip
         svg = inline_svg(plot_prefixes(result.prefixes_off), "p", "frequencies of first tokens")

@@ -18,6 +18,10 @@ COLOURS = {
 }  # fmt: skip
 # Standard deviations from which a token is worth a line.
 FAR = 4.0
+# Settings, and what each is where it does nothing.
+OFF = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
+# Total variation of a band that is worth a remark.
+WIDE = 0.005
 # Of a request that is shown: longer ones are in the JSON.
 LONGEST = 1200
 
@@ -48,11 +52,12 @@ def print_audit(result: AuditResult, console: Any) -> None:
             console,
             "first tokens whose frequencies differ most",
             [
-                {"tokens": json.dumps(one["tokens"]), "engine": f"{one['seen']:.3f}",
-                 "reference": f"{one['due']:.3f}"}
+                {"prompt": str(one["prompt"] + 1), "tokens": json.dumps(one["tokens"]),
+                 "engine": f"{one['seen'] * one['pairs']:.0f} of {one['pairs']}",
+                 "reference": f"{one['due'] * one['pairs']:.0f} of {one['pairs']}"}
                 for one in result.prefixes_off
             ],
-            left=("tokens",),
+            left=("prompt", "tokens"),
         )  # fmt: skip
     if result.smallest is not None:
         print_lines(console, [printable(line, None) for line in _smallest(result.smallest, result.engine)])
@@ -61,11 +66,11 @@ def print_audit(result: AuditResult, console: Any) -> None:
 def _moved(result: AuditResult) -> str:
     """Where the draws lie in the laws."""
     shown = ", ".join(
-        f"{one['seen']:.3f} of the most probable {one['at']:g}"
+        f"{one['seen']:.1%} among those that hold {one['at']:.1%}"
         for one in result.cuts
         if one["at"] in (0.25, 0.5, 0.75, 0.9375)
     )
-    return f"Of the mass of the laws, most probable tokens first, the draws had {shown}."
+    return f"Of the tokens, counting the most probable ones first, {shown} of the law."
 
 
 def _first(name: str, verdict: str, console: Any) -> None:
@@ -75,33 +80,47 @@ def _first(name: str, verdict: str, console: Any) -> None:
 
 def sentences(result: AuditResult) -> list[str]:
     """Reasons, how sure one may be, what it was tested against, and what is odd."""
-    found = [f"{reason}." for reason in result.reasons]
+    found = [reason if reason.endswith("?") else f"{reason}." for reason in result.reasons]
     if result.detectable_tv is not None:
-        found.append(_detectable(result))
+        found += [_detectable(result), _tested(result.sampling)]
     found += [_drafts(result.drafts)] if result.drafts else []
     found += _control(result)
     if result.verdict in ("rejected", "not-rejected"):
         found.append(
             f"A lossless engine is rejected with probability at most {result.alpha:g} a run, reference too."
         )
-    return found + [f"Note: {note}." for note in result.notes]
+    return found + [f"Note: {note}{'' if note.endswith('?') else '.'}" for note in result.notes]
 
 
 def _detectable(result: AuditResult) -> str:
     tv = result.detectable_tv
     assert tv is not None
     if tv >= 1:
-        return "Too few tokens to exclude anything."
-    what = (
-        "shift of the mass across a cut of the laws, most probable tokens first, as a fault that goes the "
-        "same way everywhere makes it"
+        return "Too few tokens to be sure of finding anything."
+    how = (
+        f"a fault that moves {100 * tv:.1f} percentage points of probability the same way everywhere, between "
+        "more and less probable tokens,"
         if result.mode == "laws"
-        else "total variation of the first tokens"
+        else f"first tokens that are off by a total variation of {tv:.3f}"
     )
     return (
-        f"That is no proof: a {what}, of {tv:.3f} or more would have been found with probability "
-        f"{result.power:g}; a smaller one may be there."
+        f"That is no proof: {how} would have been found with probability {result.power:g}, a smaller one not."
     )
+
+
+def _tested(sampling: Mapping[str, Any]) -> str:
+    filters = [f"{name} {sampling[name]:g}" for name, off in OFF.items() if sampling[name] != off]
+    with_ = f" and {', '.join(filters)}" if filters else ", no filters"
+    return (
+        f"Tested at temperature {sampling['temperature']:g}{with_}: other settings are audits of their own."
+    )
+
+
+def plainly(log10: float | str) -> str:
+    """Evidence, as people write it."""
+    if isinstance(log10, str):
+        return log10
+    return f"{10**log10:,.1f}" if log10 < 1 else f"{10**log10:,.0f}" if log10 < 6 else f"10^{log10:.1f}"
 
 
 def _drafts(drafts: Mapping[str, Any]) -> str:
@@ -117,19 +136,25 @@ def _control(result: AuditResult) -> list[str]:
     found = []
     if control:
         many = f"{control['tokens']} tokens" if "tokens" in control else f"{control['pairs']} pairs"
-        evidence = control["log10_evidence"]
-        shown = f"1e{evidence:.1f}" if isinstance(evidence, float) else evidence
         found.append(
-            f"Control: the reference through the same test, {many}, evidence {shown} (rejected at "
-            f"{1 / result.alpha_per_test:.1g})."
+            f"Control: the reference through the same test, {many}, evidence "
+            f"{plainly(control['log10_evidence'])} (rejected at {1 / result.alpha_per_test:,.0f})."
         )
     if band:
-        ways = ", ".join(f"{one['how']} {one['mean']:.2g}" for one in band["measured"])
+        ways = ", ".join(
+            f"{one['how']} {one['mean']:.2g}{'' if one['used'] else ', not used: another law'}"
+            for one in band["measured"]
+        )
         how = "given" if band["given"] else f"mean TV from what was asked first: {ways}"
         found.append(
             f"Band: differences up to TV {band['tv']:.2g} are not held against the engine ({how}); tokens "
             f"that are not reported by name have {band['others']:.2g} of the mass."
         )
+        if band["tv"] > WIDE and not band["given"]:
+            found.append(
+                "That band is wide: the law of a text depends on batching or on the cache. Find the cause "
+                "(batch size, attention kernel, cache), or give more tokens."
+            )
     return found
 
 
@@ -139,6 +164,14 @@ def _smallest(smallest: Mapping[str, Any], engine: str) -> list[str]:
         f"Smallest request that shows it: {smallest['tokens']} tokens after one prompt, "
         f"{smallest['requests']} times, seeds {seeds[0]} to {seeds[1]}."
     ]
+    far = max(smallest.get("tokens_off") or [{"z": 0.0}], key=lambda one: abs(one["z"]))
+    if abs(far["z"]) >= 2.0:
+        found.append(
+            f"  Count the tokens of all of them: {far['token']!r} came {far['seen']} times, where "
+            f"{far['due']:.1f} are due."
+        )
+    else:
+        found.append("  No single token stands out in them: their tokens together are not from the law.")
     line = request_line(smallest, engine)
     shown = line if len(line) <= LONGEST else "(the request is in --json: smallest.request)"
     return [*found, f"  {shown}"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from resispec_verify.audit.interface import EngineError, RawLaw, Sampling
-from resispec_verify.audit.laws import coarse_law, distance
+from resispec_verify.audit.laws import BeyondReported, coarse_law, distance
 
 
 def whole_law(seed, vocab=500):
@@ -100,3 +100,63 @@ def test_distance_is_that_of_the_merged_laws():
     # Only token 2 is in both: .3 and .4, the others .7 and .6.
     assert distance(one, other) == pytest.approx(0.1, abs=1e-4)
     assert distance(one, one) == 0.0
+
+
+def logs(*masses):
+    return tuple(math.log(mass) for mass in masses)
+
+
+@pytest.mark.parametrize(
+    ("masses", "sampling", "message"),
+    [
+        # Equally probable: 2 and 3, and the last reported and perhaps one that is not.
+        ((0.5, 0.2, 0.2, 0.05), Sampling(top_k=2), "top-k 2 parts tokens that are equally probable"),
+        ((0.5, 0.2, 0.1), Sampling(top_k=3), "too few to tell what top-k 3 keeps"),
+        ((0.5, 0.2, 0.2, 0.05), Sampling(top_p=0.6), "top-p 0.6 parts tokens that are equally probable"),
+        # A sum in float32, one after the other, ends before or after the token.
+        ((0.5, 0.3, 0.15, 0.04), Sampling(top_p=0.8), "rounding decides what top-p 0.8 keeps"),
+        ((0.5, 0.2, 0.05, 0.01), Sampling(min_p=0.1), "rounding decides what min-p 0.1 keeps"),
+    ],
+)
+def test_a_filter_that_rounding_decides_leaves_the_law_unknown(masses, sampling, message):
+    with pytest.raises(BeyondReported, match=message):
+        coarse_law(RawLaw((1, 2, 3, 4)[: len(masses)], logs(*masses)), sampling)
+
+
+def test_filters_that_end_between_tokens_are_applied():
+    raw = RawLaw((1, 2, 3, 4), logs(0.5, 0.2, 0.1, 0.05))
+    for sampling in (Sampling(top_k=2), Sampling(top_p=0.6), Sampling(min_p=0.3)):
+        law = coarse_law(raw, sampling)
+        assert law.tokens == (1, 2)
+        np.testing.assert_allclose(law.law, [5 / 7, 2 / 7, 0.0], atol=1e-4)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("temperature", [1e-320, 0.001, 0.01, 1.0, 2.0, 100.0, 1e300])
+def test_probabilities_of_0_and_extreme_temperatures_make_a_law(temperature):
+    # vLLM writes -9999 for the logarithm of 0.
+    law = coarse_law(RawLaw((1, 2, 3, 4), (*logs(0.004, 0.002), -740.0, -9999.0)), Sampling(temperature))
+    assert law.tokens == (1, 2)
+    assert np.all((law.low >= 0) & (law.low <= law.high) & (law.high <= 1))
+    assert law.low.sum() <= 1 <= law.high.sum()
+
+
+def test_probabilities_that_are_all_0_are_refused():
+    with pytest.raises(EngineError, match="all 0"):
+        coarse_law(RawLaw((1,), (-9999.0,)), Sampling())
+
+
+def test_mass_that_rounding_lost_is_not_that_of_tokens_too_improbable_to_have_it():
+    # .9997 is reported; 1,000 others of at most 1e-9 have 1e-6 at most, and at temperature 2 the square root.
+    raw = RawLaw((1, 2, 3), logs(0.9, 0.0997, 1e-9))
+    law = coarse_law(raw, Sampling(temperature=2.0), vocab=1003)
+    weights = np.sqrt([0.9, 0.0997, 1e-9])
+    true = 1000 * math.sqrt(1e-9)
+    assert law.low[-1] <= true / (true + weights.sum()) * (1 + 1e-3)
+    assert law.high[0] >= weights[0] / (weights.sum() + 1e-9)
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_what_is_all_but_impossible_comes_at_a_temperature_that_is_high(complete):
+    law = coarse_law(RawLaw((1, 2), (-1e-9, -800.0), complete), Sampling(temperature=1000.0), vocab=2)
+    assert law.high[-1] > math.exp(-0.8) / (1 + math.exp(-0.8))

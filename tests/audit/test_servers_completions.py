@@ -1,5 +1,7 @@
 """/v1/completions, of vLLM and of plain servers, with answers written by hand as vLLM 0.33 writes them."""
 
+import math
+
 import pytest
 from canned_server import CannedServer, Raw, events, toy_logprobs, toy_top
 
@@ -305,3 +307,50 @@ def test_what_is_wrong_with_a_stream(engine, server, answer, text):
     server.routes[PATH] = answer
     with pytest.raises(EngineError, match=text):
         engine.complete(PROMPT, 5, 0, Sampling())
+
+
+@pytest.mark.parametrize("text", [5, 6, 7])
+def test_a_law_does_not_depend_on_which_of_equally_probable_tokens_came(engine, server, text):
+    # As vLLM with logits in bfloat16: 5, 6 and 7 are alike, the two most probable it lists are 5 and 6, and
+    # the text's own token stands first, also where it is not in that list.
+    listed = {i: {"logprob": -1.5} for i in dict.fromkeys((text, 5, 6))}
+    server.routes[PATH] = answering(
+        prompt_logprobs=lambda entries: [None] * (len(entries) - 1) + [{str(i): x for i, x in listed.items()}]
+    )
+    (law,) = engine.laws(PROMPT, [text], 2)
+    assert (law.tokens, law.logprobs) == ((5, 6), (-1.5, -1.5))
+
+
+@pytest.mark.parametrize("logprob", [math.nan, math.inf, 10**400, -1e308])
+def test_what_is_no_log_probability_is_an_error_of_one_line(engine, server, logprob):
+    server.routes[PATH] = answering(prompt_logprobs=lambda x: [*x[:-1], {"5": {"logprob": logprob}}])
+    with pytest.raises(EngineError, match="of its answer says"):
+        engine.laws(PROMPT, [5], 2)
+
+
+def test_tokens_that_cannot_come_are_not_in_a_law(engine, server):
+    entry = {"5": {"logprob": -0.1}, "6": {"logprob": -math.inf}}
+    server.routes[PATH] = answering(prompt_logprobs=lambda x: [*x[:-1], entry])
+    (law,) = engine.laws(PROMPT, [5], 2)
+    assert (law.tokens, law.logprobs) == ((5,), (-0.1,))
+
+
+@pytest.mark.parametrize("value", ["1e999", "1.2.3", "e"])
+def test_a_counter_that_is_no_number_is_none(engine, server, value):
+    server.routes["/metrics"] = Raw(METRICS.replace("300.0", value).encode())
+    assert engine.counters() is None
+
+
+@pytest.mark.parametrize(
+    "changes", [{"token_ids": [1], "prompt_token_ids": 7}, {"token_ids": [1], "logprobs": 3}]
+)
+def test_a_choice_of_another_shape_is_an_error_of_one_line(engine, server, changes):
+    server.routes[PATH] = lambda body: {"choices": [changes]}
+    with pytest.raises(EngineError, match="of its answer is"):
+        engine.complete(PROMPT, 1, 0, Sampling(), own_laws=2)
+
+
+def test_laws_of_its_own_tokens_under_keys_that_are_no_ids_are_not_read(engine, server):
+    choice = {"token_ids": [5], "logprobs": {"top_logprobs": [{"token_id:x": -1.0}]}}
+    server.routes[PATH] = lambda body: {"choices": [choice]}
+    assert engine.complete(PROMPT, 1, 0, Sampling(), own_laws=2).laws is None

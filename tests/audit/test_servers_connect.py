@@ -149,3 +149,19 @@ def test_many_threads_at_once():
     for token in range(12):
         expected = [toy_top(prefix, 2) for prefix in ([token], [token, 0])]
         assert [list(zip(law.tokens, law.logprobs, strict=True)) for law in found[token]] == expected
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        [1],
+        {"completion_tokens_details": "x"},
+        {"completion_tokens_details": {"accepted_prediction_tokens": "9"}},
+    ],
+)
+def test_a_usage_of_another_shape_is_an_error_of_one_line(server, usage):
+    server.routes[CHAT] = lambda body: chat(body) | {"usage": usage}
+    engine = connect(server.url, schema="chat", model="m")
+    with pytest.raises(EngineError, match="of its answer is"):
+        engine.complete("a", 2, 0, Sampling())
+    engine.close()

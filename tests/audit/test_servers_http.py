@@ -280,3 +280,29 @@ def test_what_breaks_a_stream(piece, text):
         client = client_of(server)
         with pytest.raises(EngineError, match=text):
             client.events("/x", {})
+
+
+def test_a_key_is_not_shown_in_another_form(monkeypatch):
+    key = 'sk-"quoted"/0123'
+    monkeypatch.setenv("MY_KEY", key)
+    for form in (key, json.dumps(key), "sk-%22quoted%22%2F0123"):
+        with CannedServer({"/x": Raw(f"bad: {form}".encode(), 500)}) as server:
+            assert "quoted" not in failing(server, key_env="MY_KEY")
+
+
+def test_a_key_that_a_server_has_in_its_facts_is_taken_out(monkeypatch):
+    monkeypatch.setenv("MY_KEY", KEY)
+    with CannedServer({}) as server:
+        said = {"version": f"1 {KEY}", "more": [{KEY: 1}], "n": 2, "x": float("nan")}
+        assert client_of(server, key_env="MY_KEY").clean(said) == {
+            "version": "1 ***",
+            "more": [{"***": 1}],
+            "n": 2,
+            "x": "nan",
+        }
+
+
+def test_a_text_that_is_no_utf_8_is_sent_escaped():
+    with CannedServer({"/x": {"a": 1}}) as server:
+        assert client_of(server).post("/x", {"prompt": "\ud800"}) == {"a": 1}
+        assert server.bodies("/x") == [{"prompt": "\ud800"}]

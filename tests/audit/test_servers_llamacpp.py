@@ -303,3 +303,17 @@ def test_a_law_that_never_comes_is_not_known(engine, server):
     server.routes["/completion"] = none
     assert engine.laws(PROMPT, TOKENS[:1], 3) == [RawLaw((), ())]
     assert len(server.bodies("/completion")) == 8
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"timings": [1]},
+        {"generation_settings": "x"},
+        {"generation_settings": {"logit_bias": [{"token": []}]}},
+    ],
+)
+def test_an_answer_of_another_shape_is_an_error_of_one_line(engine, server, changes):
+    server.routes["/completion"] = lambda body: completion(body) | changes
+    with pytest.raises(EngineError, match="of its answer is"):
+        engine.complete(PROMPT, 2, 0, Sampling(temperature=0.5), own_laws=2)

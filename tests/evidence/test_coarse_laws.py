@@ -298,3 +298,15 @@ def test_a_law_that_is_open_is_not_cut():
     test = CoarseTest(slack=0.01)
     test.add(np.array([0.5, 0.2]), np.array([0.7, 0.4]), 0)
     assert (test.draws, test.cut_draws) == (1, 0)
+
+
+def test_what_laws_leave_open_adds_to_what_would_have_been_found():
+    found = []
+    for width in (0.0, 0.04):
+        test = CoarseTest(slack=0.05)
+        low, high = np.array([0.6, 0.4]) - width / 2, np.array([0.6, 0.4]) + width / 2
+        for i in range(2000):
+            test.add(low, high, int(i % 5 >= 3))
+        found.append(test.detectable(1e-6, 0.99))
+    # The laws of the second are known to a total variation of half of .04 + .04.
+    assert found[1] - found[0] == pytest.approx(0.04, abs=1e-9)

@@ -44,6 +44,8 @@ class InProcess:
         Read what is asked with these values in place of its own.
     law_of : callable or None
         ``law_of(prefix)`` in place of the target's law, in what it reports.
+    own : bool
+        Whether it says the laws of what it draws.
     dies_after : int or None
         Answers so many completions.
     laws_die_after : int or None
@@ -61,6 +63,7 @@ class InProcess:
     counts: bool = False
     read_at: Callable[[Sampling], Sampling] = lambda sampling: sampling
     law_of: Callable[[Sequence[int]], np.ndarray] | None = None
+    own: bool = True
     dies_after: int | None = None
     laws_die_after: int | None = None
     wait: Callable[[int], None] = lambda seed: None
@@ -90,7 +93,7 @@ class InProcess:
         assert not isinstance(prompt, str)
         out = self.engine.complete(prompt, count, seed, self.read_at(sampling))
         laws = None
-        if own_laws and all(law is not None for law in out.laws):
+        if self.own and own_laws and all(law is not None for law in out.laws):
             laws = [raw_law(law, own_laws) for law in out.laws]
         return Completion(
             list(out.tokens),

@@ -40,7 +40,7 @@ class Chat(Served):
         logprobs = first_choice(answer).get("logprobs")
         self._has_tokens = isinstance(logprobs, dict) and isinstance(logprobs.get("content"), list)
 
-    def facts(self) -> dict[str, Any]:
+    def said(self) -> dict[str, Any]:
         """The model, and what tokens are here."""
         return {
             "schema": "chat",
@@ -69,10 +69,11 @@ class Chat(Served):
         else:
             tokens = list(self.client.need(choice, str, "message", "content"))[:count]
         completion = Completion(tokens, seconds=seconds)
-        usage = answer.get("usage") or {}
-        details = usage.get("completion_tokens_details") or {}
-        accepted = details.get("accepted_prediction_tokens") or 0
-        rejected = details.get("rejected_prediction_tokens") or 0
+        details = self.client.part(answer, "usage", "completion_tokens_details")
+        accepted, rejected = (
+            self.client.need(details.get(name) or 0, int)
+            for name in ("accepted_prediction_tokens", "rejected_prediction_tokens")
+        )
         if accepted or rejected:
             completion.drafted, completion.accepted = accepted + rejected, accepted
         return self.finished(completion, count)

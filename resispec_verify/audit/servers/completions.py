@@ -24,6 +24,7 @@ completion.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -35,6 +36,7 @@ from resispec_verify.audit.servers.served import Served, rounds
 __all__ = ["Completions", "first_choice", "served_model"]
 
 PATH = "/v1/completions"
+_ID = re.compile(r"token_id:[0-9]+")
 
 
 def served_model(client: Client, model: str | None) -> str:
@@ -79,7 +81,7 @@ class Completions(Served):
         logprobs = client.need(answer, dict, "choices", 0).get("logprobs")
         self._has_tokens = isinstance(logprobs, dict) and isinstance(logprobs.get("tokens"), list)
 
-    def facts(self) -> dict[str, Any]:
+    def said(self) -> dict[str, Any]:
         """The model, and the version where it says one (vLLM's ``/version``)."""
         version = self.client.get("/version", optional=True)
         said = {
@@ -163,11 +165,10 @@ class Completions(Served):
             self.client.fail(f"field {field} of its answer is of another token than {token}, which is there")
         pairs = []
         for key, said in entry.items():
-            if not key.isdigit():
+            if not key.isdecimal():
                 self.client.fail(f"field {field} of its answer has the key {key!r}, which is no token id")
             pairs.append((int(key), self.client.need(said, (int, float), "logprob")))
-        # Beyond the most probable there is the prompt's token only, which is the least of all then.
-        return self.law(pairs, top, field)
+        return self.law(pairs, top, field, given=token)
 
     def _streamed(self, events: list[dict[str, Any]], ids: list[int]) -> Completion:
         tokens: list[Token] = []
@@ -186,24 +187,24 @@ class Completions(Served):
 
     def _same_prompt(self, choice: dict[str, Any], ids: list[int]) -> None:
         """What the server says it read as the prompt is what was sent."""
-        read = choice.get("prompt_token_ids")
-        if read is not None and read != ids:
+        read = self.client.need(choice, dict).get("prompt_token_ids")
+        if read is not None and self.client.need(read, list) != ids:
             self.client.fail(f"read a prompt of {len(read)} tokens that is not the one of {len(ids)} sent")
 
     def _own_laws(self, choice: dict[str, Any], completion: Completion, top: int) -> None:
-        entries = (choice.get("logprobs") or {}).get("top_logprobs")
+        entries = self.client.part(choice, "logprobs").get("top_logprobs")
         if not isinstance(entries, list) or len(entries) != len(completion.tokens):
             return
         laws = []
         for at, (entry, token) in enumerate(zip(entries, completion.tokens, strict=True)):
             field = f"logprobs.top_logprobs[{at}]"
-            if not isinstance(entry, dict) or not all(key.startswith("token_id:") for key in entry):
+            if not isinstance(entry, dict) or not all(map(_ID.fullmatch, entry)):
                 return
             pairs = [(int(key.removeprefix("token_id:")), logprob) for key, logprob in entry.items()]
             if token not in dict(pairs):
                 completion.oddities.append("its log-probabilities are of other tokens than those it gave")
                 return
-            laws.append(self.law(pairs, top, field))
+            laws.append(self.law(pairs, top, field, given=token))
         completion.laws = laws
 
     def _texts(self, prompt: Prompt, count: int, seed: int, sampling: Sampling) -> Completion:

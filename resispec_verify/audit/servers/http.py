@@ -8,10 +8,11 @@ from __future__ import annotations
 import base64
 import email.utils
 import json
+import math
 import os
 import time
 from typing import Any, NoReturn
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import httpx
 
@@ -67,6 +68,9 @@ class Client:
             auth = None
         if not timeout > 0.0:
             raise InputError(f"timeout: {timeout} is not a positive number of seconds")
+        # As they may come back: in JSON, in an address.
+        self._secrets += [form for one in self._secrets for form in (json.dumps(one)[1:-1], quote(one, ""))]
+        self._secrets.sort(key=len, reverse=True)
         self._timeout = timeout
         self._sleep = time.sleep
         # Without trust_env: no proxy, and no credentials of .netrc, comes in by the environment.
@@ -137,6 +141,20 @@ class Client:
             self.fail(f"{_field(keys)} of its answer is {self._quoted(json.dumps(data))}")
         return data
 
+    def part(self, data: Any, *keys: str) -> dict[str, Any]:
+        """The object at ``keys`` in an object; empty where there is none, or null.
+
+        Raises
+        ------
+        EngineError
+            There is something else.
+        """
+        for key in keys:
+            data = self.need(data, dict).get(key)
+            if data is None:
+                return {}
+        return self.need(data, dict)
+
     def fail(self, what: str) -> NoReturn:
         """Raise `EngineError` that names the address.
 
@@ -198,7 +216,10 @@ class Client:
         """One try: its status, headers and body, within the time and the size that are allowed."""
         end = time.monotonic() + self._timeout
         answer = bytearray()
-        with self._http.stream(method, self.name + path, json=body) as response:
+        # Escaped: a text may have a lone surrogate, which is no UTF-8.
+        content = None if body is None else json.dumps(body).encode()
+        kind = {} if body is None else {"Content-Type": "application/json"}
+        with self._http.stream(method, self.name + path, content=content, headers=kind) as response:
             for piece in response.iter_bytes():
                 answer += piece
                 if len(answer) > MOST_BYTES:
@@ -227,6 +248,16 @@ class Client:
         text = body if isinstance(body, str) else body[: 8 * QUOTED].decode("utf-8", "replace")
         text = " ".join("".join(c if c.isprintable() else " " for c in self._clean(text)).split())
         return (text[:QUOTED] + "…" if len(text) > QUOTED else text) or "(nothing)"
+
+    def clean(self, said: Any) -> Any:
+        """What a server said of itself, plain values, without the key; what is no number in JSON as text."""
+        if isinstance(said, dict):
+            return {self.clean(key): self.clean(value) for key, value in said.items()}
+        if isinstance(said, list):
+            return [self.clean(one) for one in said]
+        if isinstance(said, float) and not math.isfinite(said):
+            return str(said)
+        return self._clean(said) if isinstance(said, str) else said
 
     def _clean(self, text: str) -> str:
         for secret in self._secrets:

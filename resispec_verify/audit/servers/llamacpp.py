@@ -59,7 +59,7 @@ class LlamaCpp(Served):
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
-        self._props: dict[str, Any] = client.get("/props", optional=True) or {}
+        self._props = client.part({"props": client.get("/props", optional=True)}, "props")
         models = client.get("/v1/models", optional=True)
         try:
             vocab = models["data"][0]["meta"]["n_vocab"]
@@ -67,12 +67,12 @@ class LlamaCpp(Served):
             vocab = None
         self.vocab = vocab if type(vocab) is int and vocab > 0 else None
 
-    def facts(self) -> dict[str, Any]:
+    def said(self) -> dict[str, Any]:
         """The model, the build and the length of the context.
 
         Not whether it speculates: ``/props`` says ``speculative.types`` "none" also of a server that drafts.
         """
-        settings = self._props.get("default_generation_settings") or {}
+        settings = self.client.part(self._props, "default_generation_settings")
         return {
             "schema": "llamacpp",
             "model": self._props.get("model_path"),
@@ -96,7 +96,7 @@ class LlamaCpp(Served):
         answer = self._answer(body)
         seconds = time.monotonic() - began
         completion = Completion(self.ids(self.client.need(answer, list, "tokens"), "tokens"), seconds=seconds)
-        timings = answer.get("timings") or {}
+        timings = self.client.part(answer, "timings")
         if timings.get("draft_n") is not None:
             completion.drafted = self.client.need(answer, int, "timings", "draft_n")
             completion.accepted = self.client.need(answer, int, "timings", "draft_n_accepted")
@@ -184,9 +184,11 @@ class LlamaCpp(Served):
 
     def _barred(self, answer: dict[str, Any]) -> set[Any]:
         """Ids that could not be drawn: those that end a text, where that is ignored."""
-        biases = (answer.get("generation_settings") or {}).get("logit_bias") or []
+        biases = self.client.part(answer, "generation_settings").get("logit_bias") or []
         return {
-            entry.get("token") for entry in biases if isinstance(entry, dict) and entry.get("bias") is None
+            self.client.need(entry, int, "token")
+            for entry in self.client.need(biases, list)
+            if isinstance(entry, dict) and entry.get("bias") is None
         }
 
     def _law(self, entry: dict[str, Any], top: int, barred: set[int]) -> RawLaw:
@@ -237,7 +239,7 @@ class LlamaCpp(Served):
 
     def _changed(self, answer: dict[str, Any], body: dict[str, Any]) -> list[str]:
         """Settings that the server says it used, where they are not those asked for."""
-        used = answer.get("generation_settings") or {}
+        used = self.client.part(answer, "generation_settings")
         found = []
         for name in ("temperature", "top_k", "top_p", "min_p", "seed", "samplers", "ignore_eos"):
             asked, got = body[name], used.get(name, body[name])

@@ -12,6 +12,9 @@ from resispec_verify.audit.servers.http import Client
 
 __all__ = ["Served"]
 
+# Beyond any log-probability: a larger number is none.
+MOST = 1e300
+
 
 class Served:
     """An engine behind HTTP. Every schema is a subclass."""
@@ -25,6 +28,14 @@ class Served:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.name = client.name
+
+    def facts(self) -> dict[str, Any]:
+        """What the server says of itself, without the key that it was sent."""
+        return self.client.clean(self.said())
+
+    def said(self) -> dict[str, Any]:
+        """What the server says of itself."""
+        raise NotImplementedError
 
     def encode(self, text: str) -> Prompt:
         """The text itself, where a schema knows no ids."""
@@ -64,24 +75,39 @@ class Served:
             self.client.fail(f"field {field} of its answer is no list of token ids")
         return tokens
 
-    def law(self, pairs: Iterable[tuple[Token, Any]], top: int, field: str) -> RawLaw:
+    def law(
+        self, pairs: Iterable[tuple[Any, Any]], top: int, field: str, *, given: Token | None = None
+    ) -> RawLaw:
         """The ``top`` most probable of (token, log-probability) pairs, most probable first.
+
+        Tokens that are equally probable, as many are by logits in bfloat16, come in the order of their ids:
+        the order of a list may depend on which of them is the text's, and a law must not.
+
+        Parameters
+        ----------
+        given : Token, optional
+            The text's own token, which the server adds where it is not among the most probable.
 
         Raises
         ------
         EngineError
-            A log-probability is no number, or there is none at all.
+            A log-probability is no number, a token is there twice, or there is none at all.
         """
-        known = list(pairs)
-        for token, logprob in known:
-            if type(logprob) not in (int, float) or math.isnan(logprob):
+        known = dict(pairs := list(pairs))
+        for token, logprob in known.items():
+            if type(logprob) not in (int, float) or not (abs(logprob) < MOST or logprob == -math.inf):
                 self.client.fail(f"field {field} of its answer says {logprob} of token {token!r}")
         if not known:
             self.client.fail(f"field {field} of its answer is empty: it reports no law there")
-        known.sort(key=lambda pair: -pair[1])
-        known = known[:top]
-        complete = self.vocab is not None and len(known) >= self.vocab
-        return RawLaw(tuple(x for x, _ in known), tuple(float(y) for _, y in known), complete)
+        if len(known) < len(pairs):
+            self.client.fail(f"field {field} of its answer has a token twice")
+        if given is not None and len(known) > top and known[given] <= min(known.values()):
+            del known[given]
+        order = sorted(known, key=lambda token: (-known[token], token))[:top]
+        complete = self.vocab is not None and len(order) >= self.vocab
+        # What cannot come has no place among the most probable.
+        order = [token for token in order if known[token] > -math.inf]
+        return RawLaw(tuple(order), tuple(float(known[token]) for token in order), complete)
 
     def finished(self, completion: Completion, count: int) -> Completion:
         """A completion of at most ``count`` tokens, with what cannot be right of it said."""
@@ -95,6 +121,7 @@ class Served:
                 completion.starts = [start for start in completion.starts if start < count]
         if drafted is not None and accepted is not None and accepted > drafted:
             completion.oddities.append(f"reports {accepted} accepted draft tokens of {drafted}")
+        completion.oddities = self.client.clean(completion.oddities)
         return completion
 
     def totals(self, prefix: str) -> tuple[int, int] | None:
@@ -104,9 +131,12 @@ class Served:
         for name in ("num_draft_tokens", "num_accepted_tokens"):
             line = rf"^{prefix}:spec_decode_{name}_total(?:\{{.*\}})?\s+([0-9.eE+-]+)\s*(?:\d+)?$"
             values = re.findall(line, page or "", re.MULTILINE)
+            try:
+                found.append(round(sum(map(float, values))))
+            except (ValueError, OverflowError):  # no such number
+                return None
             if not values:
                 return None
-            found.append(round(sum(float(value) for value in values)))
         return found[0], found[1]
 
 

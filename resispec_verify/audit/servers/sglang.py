@@ -56,7 +56,7 @@ class SGLang(Served):
         super().__init__(client)
         self._model = model_info(client) or {}
 
-    def facts(self) -> dict[str, Any]:
+    def said(self) -> dict[str, Any]:
         """The model, the version, how it speculates, and whether it heeds seeds."""
         info: Any = None
         for path in ("/server_info", "/get_server_info"):

@@ -1,0 +1,216 @@
+"""Audits of the fake engine in this process: the verdict on each fault, and the sentence that names it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from audit_helpers import PROMPTS, InProcess, draft_of, sampling_of, two
+from fake_engine import engines
+
+from resispec_verify.audit.run import audit
+from resispec_verify.audit.settings import AuditSettings
+from resispec_verify.errors import InputError
+
+SETTINGS = AuditSettings(prompts=PROMPTS, tokens=1500, length=24, top=40, concurrency=1)
+
+
+def run(fault, *, rounds=False, draft=False, **settings):
+    """One audit of the engine with a fault."""
+    engine, reference = two(fault, rounds=rounds)
+    chosen = replace(SETTINGS, sampling=sampling_of(fault), **settings)
+    return audit(engine, reference, chosen, draft=draft_of(engine) if draft else None)
+
+
+NAMED = [
+    ("temperature-ignored", {}, "too hot: as if drawn at 1."),
+    ("too-cold", {"tokens": 4000}, "too cold: as if drawn at 0.9 times"),
+    ("greedy-drafts-ratio", {"draft": True}, "a greedy draft: as if"),
+    ("greedy-drafts-ratio", {}, "too greedy: as if"),
+    ("correction-from-target", {"draft": True, "tokens": 2000}, "no residual: as if"),
+    ("correction-from-next-row", {}, "the next row: as if"),
+    ("correction-from-next-row", {"draft": True}, "the next row: as if"),
+    ("equal-seeds", {}, "repeated seeds: as if 99% of the tokens"),
+    ("shared-noise", {}, "repeated seeds: as if 9"),
+    ("tail-cut", {"tokens": 2500}, "the tail is cut: tokens beyond mass 0.95"),
+    ("top-p-twice", {"tokens": 2500}, "the tail is cut: tokens beyond mass 0."),
+    ("draft-law", {"draft": True}, "the draft's law: as if"),
+]
+
+
+@pytest.fixture
+def unshrunk(monkeypatch):
+    """The smallest request has a test of its own."""
+    monkeypatch.setattr("resispec_verify.audit.run.smallest_request", lambda *given: None)
+
+
+@pytest.mark.usefixtures("unshrunk")
+@pytest.mark.parametrize(("fault", "how", "named"), NAMED)
+def test_a_fault_is_rejected_and_named(fault, how, named):
+    found = run(fault, **how)
+    assert found.verdict == found.stopped == "rejected"
+    assert found.looks_like is not None
+    # Without the draft's law a greedy draft is both too greedy and too cold.
+    assert named in found.looks_like if named == "too greedy: as if" else found.looks_like.startswith(named)
+    assert f"after {found.found_after} tokens: {found.looks_like}" in found.reasons[0]
+    assert found.found_after is not None
+    assert found.found_after <= found.tokens <= how.get("tokens", SETTINGS.tokens)
+    assert found.detectable_tv is None
+    # The reference went through the same test, on twice the tokens that rejected the engine.
+    assert found.control["tokens"] >= 2 * found.found_after
+    assert found.control["log10_evidence"] < 6
+
+
+@pytest.mark.usefixtures("unshrunk")
+def test_the_drafts_law_is_rejected_without_being_known():
+    found = run("draft-law", tokens=2500)
+    assert found.verdict == "rejected"
+    assert found.looks_like is not None
+    assert found.looks_like.startswith("too hot")  # the draft is flatter: what can be said without its law
+
+
+@pytest.mark.usefixtures("unshrunk")
+def test_a_greedy_bonus_is_found_at_its_place_in_a_round():
+    found = run("greedy-bonus", rounds=True)
+    assert found.verdict == "rejected"
+    assert found.looks_like is not None
+    assert found.looks_like.startswith("too greedy: as if 99% of the tokens were the most probable one")
+    assert found.looks_like.endswith("; most of it at place 4 of a round")
+    places = {one["place"]: one for one in found.places}
+    assert set(places) == {"1", "2", "3", "4"}
+    assert places["4"]["leading"] == "the most probable token"
+    assert all(one["log10_evidence"] < 2 for name, one in places.items() if name != "4")
+
+
+def test_the_smallest_request_shows_the_fault_by_itself():
+    found = run("correction-from-next-row")
+    smallest = found.smallest
+    assert smallest is not None
+    assert smallest["prompt"] in PROMPTS or len(smallest["prompt"]) > 2
+    assert smallest["tokens"] >= 2
+    assert smallest["seeds"] == [1_000_000, 1_000_000 + smallest["requests"] - 1]
+    assert smallest["request"] is None
+    assert smallest["tokens_off"]
+    assert found.tokens_off[0]["z"] != 0
+
+
+@pytest.mark.parametrize("fault", [None, "reports-zero", "noisy"])
+def test_an_engine_without_fault_is_not_rejected(fault):
+    found = run(fault, rounds=fault is None)
+    assert (found.verdict, found.stopped) == ("not-rejected", "tokens")
+    assert found.reasons == []
+    assert found.looks_like is found.smallest is None
+    assert found.tokens >= SETTINGS.tokens
+    assert found.detectable_tv is not None
+    assert 0 < found.detectable_tv <= 1
+    assert (found.band["tv"] > 0.005) == (fault == "noisy")
+    assert not found.band["given"]
+    assert [tokens for tokens, _ in found.path["engine"]][-1] == found.tokens
+    assert found.drafts["source"] == "its completions"
+    assert 0 < found.drafts["accepted"] < found.drafts["drafted"]
+
+
+def test_noise_is_not_held_against_the_engine_only_because_of_the_band():
+    found = run("noisy", band=0.0)
+    assert found.band["given"]
+    assert found.band["tv"] == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [("never-accepts", "draft tokens accepted and"), ("no-drafts", "0 draft tokens accepted")],
+)
+def test_speculation_that_is_not_exercised(fault, said):
+    found = run(fault, tokens=800)
+    assert found.verdict == "not-exercised"
+    assert said in found.reasons[0]
+    assert "(--least-drafts)" in found.reasons[0]
+
+
+def test_without_drafts_that_are_asked_for_it_is_not_rejected():
+    assert run("no-drafts", tokens=600, least_drafts=0).verdict == "not-rejected"
+
+
+def test_rounds_of_one_token_are_not_exercised_and_nothing_reported_is_a_note():
+    engine, reference = two("no-drafts", rounds=True, reports=False)
+    found = audit(engine, reference, replace(SETTINGS, tokens=400))
+    assert found.verdict == "not-exercised"
+    assert found.reasons == ["engine: every token came alone: no accepted draft token can be seen"]
+    engine, reference = two(None, reports=False)
+    found = audit(engine, reference, replace(SETTINGS, tokens=400))
+    assert found.verdict == "not-rejected"
+    assert found.drafts == {"drafted": None, "accepted": None, "source": None}
+    assert any("whether speculation was on is not known" in note for note in found.notes)
+
+
+def test_counters_say_what_completions_do_not():
+    engine, reference = two(None, reports=False, counts=True)
+    before = engine.complete((5, 6), 50, 1, SETTINGS.sampling) and engine.counters()
+    found = audit(engine, reference, replace(SETTINGS, tokens=400))
+    after = engine.counters()
+    assert before is not None
+    assert after is not None
+    assert found.drafts == {
+        "drafted": after[0] - before[0],
+        "accepted": after[1] - before[1],
+        "source": "its counters, over the whole run",
+    }
+
+
+@pytest.mark.parametrize("fault", ["too-cold", "tail-cut", None])
+def test_a_reference_that_is_not_what_it_reports_is_a_mismatch(fault):
+    """Faults of a reference without drafts: it is asked at a temperature that it does not know."""
+    engine, _ = engines(None)
+    wrong = InProcess(engines(None)[1], "reference")
+    if fault == "too-cold":
+        wrong.read_at = lambda sampling: replace(sampling, temperature=0.7 * sampling.temperature)
+    elif fault == "tail-cut":
+        wrong.read_at = lambda sampling: replace(sampling, top_p=0.8)
+    else:  # its laws are of another model
+        wrong.law_of, wrong.own = engine.draft.law, False
+    found = audit(InProcess(engine), wrong, replace(SETTINGS, tokens=4000))
+    assert (found.verdict, found.stopped) == ("reference-mismatch", "control")
+    assert found.tokens == found.requests == 0
+    assert found.reasons[0].startswith("reference: its own tokens are not from the laws that it reports")
+    assert found.reasons[0].endswith("nothing can be said about engine")
+    assert found.control["log10_evidence"] > 6
+    if fault == "too-cold":
+        assert found.looks_like is not None
+        assert found.looks_like.startswith("too cold: as if drawn at 0.7")
+
+
+def test_laws_of_one_temperature_and_tokens_of_another_are_a_mismatch():
+    """Asked at 0.7 it draws at 1: both engines misread the request, and neither is to blame."""
+    one, other = two(None)
+    for engine in (one, other):
+        engine.read_at = lambda sampling: replace(sampling, temperature=1.0)
+    found = audit(
+        one, other, replace(SETTINGS, sampling=replace(SETTINGS.sampling, temperature=0.7), tokens=3000)
+    )
+    assert found.verdict == "reference-mismatch"
+    assert found.looks_like is not None
+    assert found.looks_like.startswith("too hot: as if drawn at 1.")
+
+
+@pytest.mark.usefixtures("unshrunk")
+def test_a_rejection_extends_the_control_which_then_may_reject_the_reference():
+    """Both have the same fault, and the first control is too short to see it. From seed 0 the reference needs
+    more than twice the tokens of the engine.
+    """
+    one, other = two(None)
+    for engine in (one, other):
+        engine.read_at = lambda sampling: replace(sampling, temperature=0.8)
+    found = audit(one, other, replace(SETTINGS, tokens=1500, length=16))
+    assert found.tokens > 0
+    assert (found.verdict, found.stopped) == ("reference-mismatch", "control")
+    assert found.control["tokens"] > 1500 / 4 + 16
+    assert found.looks_like is not None
+    assert "too cold" in found.looks_like
+    assert found.found_after is None
+
+
+def test_settings_that_the_engines_do_not_fit():
+    engine, reference = two(None)
+    reference.gives_laws = False
+    with pytest.raises(InputError, match="reference: gives no laws of what engine emits; use --mode samples"):
+        audit(engine, reference, replace(SETTINGS, mode="laws"))

@@ -1,0 +1,291 @@
+"""`audit` over HTTP, of functions and of files: exit statuses, what it prints and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from cli_helpers import assert_one_line, assert_refused
+from fake_engine import engines
+from fake_server import FakeServer
+
+HELPERS = Path(__file__).parents[1] / "helpers"
+LITTLE = ("--length", 12, "--least-drafts", 8)
+SMALL = (*LITTLE, "--tokens", 240, "--concurrency", 2)
+KEYS = {
+    "verdict", "reasons", "notes", "tokens", "requests", "log10_evidence", "found_after", "detectable_tv",
+    "control", "band", "drafts", "looks_like", "smallest", "path", "sampling", "facts", "stopped", "seed",
+}  # fmt: skip
+
+
+@pytest.fixture
+def served():
+    """Start servers of an engine with a fault and of its reference: their addresses."""
+    opened = []
+
+    def start(fault=None, schema="llamacpp", **behaviour):
+        one, other = engines(fault)
+        for engine, how in ((one, behaviour), (other, {})):
+            opened.append(FakeServer(engine, schema, **how).__enter__())
+        return [server.url for server in opened[-2:]]
+
+    yield start
+    for server in opened:
+        server.__exit__()
+
+
+def nobody():
+    """An address at which nobody listens."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{held.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("schema", ["llamacpp", "vllm"])
+def test_a_clean_server_is_not_rejected(cli, served, schema, tmp_path):
+    on, off = served(schema=schema)
+    report = tmp_path / "report.json"
+    run = cli("audit", on, "--reference", off, *SMALL, "--json", report)
+    assert run.status == 0, run.out + run.err
+    assert run.out.startswith(f"{on}: not rejected (")
+    assert "Control: the reference through the same test" in run.out
+    (found,) = json.loads(report.read_text())["results"]
+    assert found.keys() >= KEYS
+    assert (found["verdict"], found["mode"]) == ("not-rejected", "laws")
+    assert (found["engine"], found["reference"]) == (on, off)
+    assert found["tokens"] >= 240
+
+
+def test_a_faulty_server_is_rejected_and_named(cli, served):
+    on, off = served("correction-from-next-row")
+    run = cli("audit", "--url", on, "--reference-url", off, *SMALL, "--json", "-")
+    assert run.status == 1
+    (found,) = json.loads(run.out)["results"]
+    assert (found["verdict"], found["stopped"]) == ("rejected", "rejected")
+    assert found["looks_like"]
+    assert found["smallest"]["request"]["url"].startswith(on)
+
+
+def test_a_chat_has_no_laws_and_is_sampled(cli, served):
+    on, off = served("equal-seeds", "chat")
+    run = cli(
+        "audit", on, "--reference", off, "--schema", "chat", "--tokens", 400, "--first", 2, "--json", "-"
+    )
+    assert run.status == 1, run.out + run.err
+    (found,) = json.loads(run.out)["results"]
+    assert (found["verdict"], found["mode"]) == ("rejected", "samples")
+    assert found["prefixes_off"]
+
+
+def test_speculation_that_accepts_nothing_is_status_1(cli, served):
+    on, off = served("never-accepts", "vllm")
+    run = cli("audit", on, "--reference", off, *SMALL)
+    assert run.status == 1
+    assert run.out.startswith(f"{on}: not exercised (")
+
+
+def test_nobody_listens(cli, served):
+    on = nobody()
+    run = cli("audit", on, "--reference", nobody())
+    assert_refused(run, on)
+    assert_one_line(run.err)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "say what is audited and against what, once each"),
+        (("ON",), "say what is audited and against what, once each"),
+        (("ON", "--url", "ON", "--reference", "OFF"), "once each"),
+        (("ON", "--reference", "OFF", "--reference-url", "OFF"), "once each"),
+        (("ON", "--reference", "OFF", "--band", "1"), "band must be a total variation in [0, 1), got 1"),
+        (("ON", "--reference", "OFF", "--band", "-0.1"), "band must be a total variation in [0, 1)"),
+        (("ON", "--reference", "OFF", "--alpha", "0"), "alpha must be between 0 and 1, got 0"),
+        (("ON", "--reference", "OFF", "--alpha", "1.5"), "alpha must be between 0 and 1, got 1.5"),
+        (("ON", "--reference", "OFF", "--temperature", "0"), "temperature must be above 0, got 0"),
+        (("ON", "--reference", "OFF", "--top-p", "0"), "top_p must be in (0, 1], got 0"),
+        (("ON", "--reference", "OFF", "--seconds", "0"), "seconds must be positive, got 0"),
+        (("ON", "--reference", "OFF", "--resume", "-"), "--resume needs a file"),
+        (("ON", "--reference", "one.jsonl"), "give two files of completions (.jsonl), or two engines"),
+        (("ON", "--reference", "missing.py:plain"), "missing.py"),
+    ],
+)
+def test_bad_usage_is_one_line(cli, served, arguments, said):
+    on, off = served()
+    names = {"ON": on, "OFF": off}
+    run = cli("audit", *[names.get(one, one) for one in arguments])
+    assert_refused(run, said)
+    assert_one_line(run.err)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("not JSON", "is not JSON"),
+        ('{"text": "x"}', 'has no "prompt"'),
+        ("[]", "is no prompt"),
+        ("[1, -1]", "is no prompt"),
+        ('""', "is no prompt"),
+        ("[true]", "is no prompt"),
+    ],
+)
+def test_prompts_are_refused_by_their_line(cli, tmp_path, line, said):
+    file = tmp_path / "prompts.jsonl"
+    file.write_text(f'"a prompt"\n\n{line}\n')
+    run = cli("audit", "http://127.0.0.1:9", "--reference", "http://127.0.0.1:9", "--prompts", file)
+    assert_refused(run, f"{file}:3: {said}")
+
+
+def functions(tmp_path, fault=None, body=""):
+    """A file of functions around the fake engine."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        f"import sys\nsys.path.insert(0, {str(HELPERS)!r})\n"
+        "import numpy as np\nfrom fake_engine import callables, engines\n"
+        f"generate, plain = callables({fault!r})\n"
+        "target = engines()[1].target\n"
+        "def law(ids):\n    return np.log(target.law(ids))\n"
+        "def encode(text):\n    return [ord(c) % 400 for c in text]\n" + body
+    )
+    return file
+
+
+def test_functions_with_a_law(cli, tmp_path):
+    file = functions(
+        tmp_path,
+        body="def loud(ids, count, seed):\n    print('loading')\n    return generate(ids, count, seed)\n",
+    )
+    law = ("--law", f"{file}:law", "--encode", f"{file}:encode")
+    run = cli("audit", f"{file}:loud", "--reference", f"{file}:plain", *law, *SMALL, "--json", "-")
+    assert run.status == 0, run.err
+    (found,) = json.loads(run.out)["results"]  # what it prints does not spoil the report
+    assert (found["verdict"], found["mode"]) == ("not-rejected", "laws")
+    file = functions(tmp_path, "correction-from-next-row")
+    run = cli("audit", f"{file}:generate", "--reference", f"{file}:plain", *law, *SMALL)
+    assert run.status == 1
+    assert run.out.startswith(f"{file}:generate: rejected (")
+    assert f"  {file}:generate([" in run.out
+
+
+def test_functions_without_encode_want_ids(cli, tmp_path):
+    file = functions(tmp_path)
+    run = cli("audit", f"{file}:generate", "--reference", f"{file}:plain", "--law", f"{file}:law", *SMALL)
+    assert_refused(run, "give --encode FILE.py:encode, or ids in --prompts")
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("[5, 6]\n[7, 75]\n")
+    run = cli(
+        "audit", f"{file}:generate", "--reference", f"{file}:plain", "--law", f"{file}:law", *SMALL,
+        "--prompts", prompts,
+    )  # fmt: skip
+    assert run.status == 0, run.out + run.err
+
+
+def test_a_function_that_raises_is_an_error_of_the_engine(cli, tmp_path):
+    file = functions(
+        tmp_path, body="def broken(ids, count, seed):\n    raise RuntimeError('out of\\nmemory')\n"
+    )
+    run = cli(
+        "audit", f"{file}:broken", "--reference", f"{file}:plain", "--law", f"{file}:law", "--encode",
+        f"{file}:encode", *SMALL, "--json", "-",
+    )  # fmt: skip
+    assert run.status == 1
+    (found,) = json.loads(run.out)["results"]
+    assert found["verdict"] == "error"
+    assert found["reasons"] == [f"{file}:broken: raises RuntimeError: out of memory"]
+
+
+def test_two_files(cli, tmp_path):
+    one, other = engines("correction-from-next-row")
+    files = [tmp_path / "on.jsonl", tmp_path / "off.jsonl"]
+    for file, engine, start in ((files[0], one, 0), (files[1], other, 5000)):
+        rows = [
+            {"prompt": "one", "tokens": engine.complete([7, 75], 4, start + i).tokens, "seed": start + i}
+            for i in range(300)
+        ]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = cli("audit", files[0], "--reference", files[1], "--json", "-")
+    assert run.status == 1, run.err
+    assert json.loads(run.out)["results"][0]["verdict"] == "rejected"
+    assert_refused(
+        cli("audit", files[0], "--reference", files[1], "--resume", tmp_path / "j"), "are for engines"
+    )
+
+
+def test_a_server_that_dies_is_an_error_with_the_evidence_so_far(cli, served):
+    on, off = served(dies_after=12)
+    run = cli("audit", on, "--reference", off, *SMALL, "--json", "-")
+    assert run.status == 1
+    (found,) = json.loads(run.out)["results"]
+    assert found["verdict"] == "error"
+    assert found["reasons"][0].startswith(on)
+    assert 0 < found["requests"] < 12
+    assert "a journal keeps it" in found["notes"][0]
+
+
+def test_a_slow_server_runs_into_the_timeout(cli, served):
+    on, off = served(slow=1.5)
+    run = cli("audit", on, "--reference", off, *LITTLE, "--timeout", "0.3", "--concurrency", 1)
+    assert run.status in (1, 2)
+    assert on in run.out + run.err
+    assert "--timeout" in run.out + run.err
+
+
+def test_a_rate_limit_is_waited_for(cli, served):
+    on, off = served(rate_limit=9)
+    run = cli("audit", on, "--reference", off, *SMALL)
+    assert run.status == 0, run.out + run.err
+
+
+def test_a_key_is_never_shown_or_kept(cli, served, tmp_path, monkeypatch):
+    monkeypatch.setenv("THE_KEY", "sk-a-secret-that-is-no-key")
+    on, off = served("correction-from-next-row")
+    out, report, journal = (tmp_path / name for name in ("page.html", "report.json", "journal"))
+    run = cli(
+        "audit", on, "--reference", off, "--key-env", "THE_KEY", *SMALL, "--json", report, "--resume", journal
+    )
+    assert run.status == 1
+    for text in (run.out, run.err, report.read_text(), journal.read_text()):
+        assert text is not None
+        assert "a-secret" not in text
+    assert not out.exists()
+    assert_refused(cli("audit", on, "--reference", off, "--key-env", "NO_SUCH_KEY"), "NO_SUCH_KEY")
+
+
+def test_a_journal_goes_on_and_one_of_other_settings_is_refused(cli, served, tmp_path):
+    on, off = served()
+    journal = tmp_path / "journal"
+    asked = ("audit", on, "--reference", off, *SMALL, "--resume", journal)
+    assert cli(*asked).status == 0
+    before = journal.read_bytes()
+    assert cli(*asked).status == 0
+    assert journal.read_bytes() == before
+    assert_refused(cli(*asked, "--seed", 1), f"{journal}: was begun with --seed 0, not 1")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_ctrl_c_keeps_the_journal_and_says_so(served, tmp_path, heard):
+    on, off = served(slow=0.05)
+    journal = tmp_path / "journal"
+    run = subprocess.Popen(
+        [sys.executable, "-m", "resispec_verify", "audit", on, "--reference", off, *map(str, LITTLE),
+         "--tokens", "5000", "--resume", str(journal)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ,
+    )  # fmt: skip
+    until = time.monotonic() + 120
+    while (not journal.exists() or journal.read_bytes().count(b"\n") < 4) and time.monotonic() < until:
+        assert run.poll() is None, run.communicate()
+        time.sleep(0.02)
+    run.send_signal(signal.SIGINT)
+    out, err = run.communicate(timeout=60)
+    assert (run.returncode, out) == (130, "")
+    assert err.startswith("resispec-verify: interrupted; ")
+    assert err.count("\n") == 1
+    assert f"what was gathered is in {journal}" in err
+    assert journal.read_bytes().count(b"\n") >= 4
