@@ -9,7 +9,7 @@ from resispec_verify.cli.options.group import check_range
 from resispec_verify.cli.options.outputs import PlotOptions
 from resispec_verify.cli.options.readings import ProposedReadingOptions
 from resispec_verify.cli.options.sources import SourceOptions
-from resispec_verify.cli.options.work import RuleOptions, VisitOptions
+from resispec_verify.cli.options.work import JobsOption, RuleOptions, VisitOptions
 from resispec_verify.cli.output import files_read
 from resispec_verify.cli.over_dumps import finish, over_pairs
 from resispec_verify.cli.parameters import Count, DumpFile
@@ -31,6 +31,7 @@ def drift(
     reading: ProposedReadingOptions = ProposedReadingOptions(),
     blind_top_k: Count = 10,
     visits: VisitOptions = VisitOptions(),
+    run: JobsOption = JobsOption(),
     output: PlotOptions = PlotOptions(),
 ) -> int:
     """How acceptance and residual change from candidate to candidate, beside what is possible.
@@ -48,15 +49,15 @@ def drift(
     output.check(files_read(source.paths))
     how, chosen = reading.reading(), rules.chosen(MOST_CANDIDATES)
     check_range(1, blind_top_k=blind_top_k)
-    budget = visits.budget()
+    budget, jobs = visits.budget(), run.threads()
     check_sequential(chosen)
-    source.check("measure", reading)
+    source.check("measure", reading, run)
 
     def add(rows: dict[Any, DriftRow], batch: PairBatch) -> None:
         add_drift(rows, chosen, batch, rules.candidates, top_k=blind_top_k, budget=budget)
 
     evaluation = Evaluation(chosen, rules.candidates)
-    rows, failures = over_pairs(source, how, evaluation, add, get_backend("numpy"))
+    rows, failures = over_pairs(source, how, evaluation, add, get_backend("numpy"), jobs)
     if rows:
         console = output.write(drift_report(rows), lambda: drift_records(rows), lambda: _figure(rows))
         print_drift(rows, console)

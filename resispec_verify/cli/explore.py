@@ -6,17 +6,20 @@ from typing import Any
 
 import numpy as np
 
+from resispec_verify.backends import get_backend
 from resispec_verify.cli.one_position import OnePair, PositionOptions
 from resispec_verify.cli.options.group import Options, check_range, refuse_without
 from resispec_verify.cli.options.outputs import PlotOptions
+from resispec_verify.cli.options.work import JobsOption
 from resispec_verify.cli.output import files_read, open_dump
 from resispec_verify.cli.over_dumps import finish, over_dumps
 from resispec_verify.cli.parameters import Count, DumpFile, Flag, Number, Numbers
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import MOST_CANDIDATES
 from resispec_verify.report.table import print_lines, print_records
+from resispec_verify.runs.over_dumps import over_batches
 from resispec_verify.schema import envelope
-from resispec_verify.tables.reading import Reading, pairs_of
+from resispec_verify.tables.reading import PairBatch, Reading
 from resispec_verify.tables.shaping import Exploration, check_monotonicity, curve_records, explore_pair
 
 
@@ -76,6 +79,7 @@ def explore(
     random: RandomOptions = RandomOptions(),
     curve: CurveOptions = CurveOptions(),
     output: PlotOptions = PlotOptions(),
+    run: JobsOption = JobsOption(),
 ) -> int:
     """L1 distance of a residual from the draft against its mass Z (Theorem 2 of the ResiSpec paper).
 
@@ -99,7 +103,8 @@ def explore(
     if random.random is None:
         refuse_without("--random", random)
     if curve.check:
-        return _check(source, curve, output)
+        return _check(source, curve, output, run.threads())
+    refuse_without("--check", run)
     pair = source.one_pair() if random.random is None else random.pair(random.random)
     if not 2 <= curve.candidates <= MOST_CANDIDATES:
         raise InputError(
@@ -119,12 +124,12 @@ def explore(
     return 0
 
 
-def _check(source: PositionOptions, curve: CurveOptions, output: PlotOptions) -> int:
+def _check(source: PositionOptions, curve: CurveOptions, output: PlotOptions, jobs: int) -> int:
     """Theorem 2's hypotheses at every position."""
     if output.plot is not None or curve.at or curve.rejected is not None or source.position is not None:
         raise InputError("--check looks at every position; leave out --plot, --at, --rejected and --position")
     reading = source.reading(source.input)
-    found, failures = over_dumps(source.paths, lambda path: _monotone(path, reading))
+    found, failures = over_dumps(source.paths, lambda path: _monotone(path, reading, jobs))
     rows = [row for of_dump in found for row in of_dump]
     if rows:
         console = output.write(envelope("explore", rows), lambda: rows)
@@ -133,13 +138,16 @@ def _check(source: PositionOptions, curve: CurveOptions, output: PlotOptions) ->
     return finish(failures)
 
 
-def _monotone(path: Path, reading: Reading) -> list[dict[str, Any]]:
-    return [
-        {"path": str(path), "position": int(i), "temperature": members.sampling.temperature}
-        | check_monotonicity(p, q)
-        for members in pairs_of(open_dump(path), reading)
-        for i, p, q in zip(members.positions, members.pair.target, members.pair.draft, strict=True)
-    ]
+def _monotone(path: Path, reading: Reading, jobs: int) -> list[dict[str, Any]]:
+    def checked(members: PairBatch) -> list[dict[str, Any]]:
+        return [
+            {"path": str(path), "position": int(i), "temperature": members.sampling.temperature}
+            | check_monotonicity(p, q)
+            for i, p, q in zip(members.positions, members.pair.target, members.pair.draft, strict=True)
+        ]
+
+    found = over_batches(open_dump(path), reading, checked, backend=get_backend("numpy"), jobs=jobs)
+    return sorted((row for rows in found for row in rows), key=lambda row: row["position"])
 
 
 def _counts(rows: list[dict[str, Any]]) -> dict[str, str]:

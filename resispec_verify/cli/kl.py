@@ -5,11 +5,17 @@ from typing import Any
 
 from resispec_verify.backends import get_backend
 from resispec_verify.cli.interrupts import remark
-from resispec_verify.cli.options.group import values_of
+from resispec_verify.cli.options.group import refuse_beside, values_of
 from resispec_verify.cli.options.outputs import PlotOptions
 from resispec_verify.cli.options.readings import ProposedReadingOptions
 from resispec_verify.cli.options.sources import SourceOptions
-from resispec_verify.cli.options.work import ArrayOptions, DemandOptions, MarginalOptions, ShapedRuleOptions
+from resispec_verify.cli.options.work import (
+    ArrayOptions,
+    DemandOptions,
+    JobsOption,
+    MarginalOptions,
+    ShapedRuleOptions,
+)
 from resispec_verify.cli.output import files_read
 from resispec_verify.cli.over_dumps import compile_kernels, finish, pairs_by_hand
 from resispec_verify.cli.parameters import DumpFile, File, Text
@@ -23,7 +29,7 @@ from resispec_verify.tables.table import Table, pool
 
 # Options that change where results go and how they are reached, not what they are; a journal is bound to all
 # others, those to come included.
-NOT_BINDING = {"logits", "target", "draft", "batch", "resume", "scheduler"}
+NOT_BINDING = {"logits", "target", "draft", "batch", "jobs", "resume", "scheduler"}
 # What is left out is what it defaults to: a journal does not tell the two apart.
 PLAIN = {"redistribution": "proportional", "budget": "local", "hole": "excluded", "seed": 0}
 # Not in journals where it is not given: those of earlier versions have no such key.
@@ -31,7 +37,7 @@ LATER = {"until"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class _RunOptions(ArrayOptions):
+class _RunOptions(JobsOption, ArrayOptions):
     """How the work is done."""
 
     resume: File | None = None
@@ -61,8 +67,10 @@ def kl(
     output.check(files_read(source.paths), resume=run.resume)
     demands.check(marginals.marginal)
     evaluation, how = marginals.evaluation(rules), reading.reading(run.precision)
-    backend, clock = get_backend(run.backend), Clock()
-    source.check("verify", reading, resume=run.resume, scheduler=run.scheduler)
+    backend, clock, jobs = get_backend(run.backend), Clock(), run.threads()
+    source.check("verify", reading, jobs=run.jobs, resume=run.resume, scheduler=run.scheduler)
+    if run.scheduler is not None:
+        refuse_beside("--scheduler", jobs=run.jobs)
     if source.by_hand:
         batch = pairs_by_hand(source, evaluation, backend, run.precision)
         compile_kernels(evaluation)
@@ -71,7 +79,7 @@ def kl(
     else:
         options = _binding(values_of(source, rules, reading, marginals, run))
         resumable = ResumableRun(
-            how, evaluation, backend, clock, source, run.scheduler, run.resume, options
+            how, evaluation, backend, clock, source, run.scheduler, run.resume, options, jobs
         )  # fmt: skip
         remark(resumable.remains)
         tables, facts, failures = resumable.over(source.paths)

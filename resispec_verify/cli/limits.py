@@ -7,7 +7,7 @@ from resispec_verify.backends import get_backend
 from resispec_verify.cli.options.outputs import OutputOptions
 from resispec_verify.cli.options.readings import ProposedReadingOptions
 from resispec_verify.cli.options.sources import SourceOptions
-from resispec_verify.cli.options.work import BackendOption, RuleOptions
+from resispec_verify.cli.options.work import BackendOption, JobsOption, RuleOptions
 from resispec_verify.cli.output import files_read
 from resispec_verify.cli.over_dumps import finish, over_pairs
 from resispec_verify.cli.parameters import DumpFile
@@ -25,6 +25,7 @@ def limits(
     rules: RuleOptions = RuleOptions(),
     reading: ProposedReadingOptions = ProposedReadingOptions(),
     backend: BackendOption = BackendOption(),
+    run: JobsOption = JobsOption(),
     output: OutputOptions = OutputOptions(),
 ) -> int:
     """Acceptance of each rule beside the limits; a rule above the limit cannot be exact.
@@ -38,13 +39,14 @@ def limits(
     source = source.joined(files)
     output.check(files_read(source.paths))
     how, chosen = reading.reading(), _chosen(rules)
-    source.check("measure", reading)
+    jobs = run.threads()
+    source.check("measure", reading, run)
 
     def add(rows: dict[Any, Row], batch: PairBatch) -> None:
         add_limits(rows, chosen, batch, rules.candidates)
 
     evaluation = Evaluation(chosen, rules.candidates)
-    rows, failures = over_pairs(source, how, evaluation, add, get_backend(backend.backend))
+    rows, failures = over_pairs(source, how, evaluation, add, get_backend(backend.backend), jobs)
     if rows:
         report = limits_report(rows)
         print_limits(report["results"], output.write(report, lambda: limit_records(rows)))

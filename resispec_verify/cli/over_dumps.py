@@ -21,10 +21,11 @@ from resispec_verify.errors import InputError
 from resispec_verify.evidence.enumeration import operational_marginals
 from resispec_verify.kernels.jit import on_compilation
 from resispec_verify.kernels.optimal.transport import transport_limit
+from resispec_verify.runs.over_dumps import over_batches
 from resispec_verify.tables.columns import merge
 from resispec_verify.tables.distinct import check_vocabulary
 from resispec_verify.tables.marginals import Evaluation
-from resispec_verify.tables.reading import PairBatch, Reading, by_hand, pairs_of, position_range
+from resispec_verify.tables.reading import PairBatch, Reading, by_hand, position_range
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -75,6 +76,7 @@ def over_pairs(
     evaluation: Evaluation,
     add: Callable[[dict[Any, Any], PairBatch], Any],
     backend: Backend,
+    jobs: int,
 ) -> tuple[list[Any], list[str]]:
     """Rows over the pairs of all dumps, or over the one given by hand; those of one key are pooled.
 
@@ -83,7 +85,9 @@ def over_pairs(
     evaluation : Evaluation
         The rules and candidates; each dump is checked to have enough tokens.
     add : callable
-        Adds some pairs to rows by key.
+        Adds some pairs to rows by key; called from several threads, with rows of their own.
+    jobs : int
+        Threads.
 
     Returns
     -------
@@ -101,7 +105,7 @@ def over_pairs(
     dumps, failures = opened(source.paths, source, evaluation, open_dump)
     if dumps:
         compile_kernels(evaluation)
-    found, unused = collected(dumps, lambda dump: rows_of_pairs(dump, reading, add, backend))
+    found, unused = collected(dumps, lambda dump: rows_of_pairs(dump, reading, add, backend, jobs))
     for fresh in found:
         merge(rows, fresh)
     return list(rows.values()), failures + unused
@@ -112,13 +116,23 @@ def rows_of_pairs(
     reading: Reading,
     add: Callable[[dict[Any, Any], PairBatch], Any],
     backend: Backend,
+    jobs: int,
 ) -> dict[Any, Any]:
     """Rows over the pairs of one dump, by key."""
+
+    def rows_of(batch: PairBatch) -> dict[Any, Any]:
+        fresh: dict[Any, Any] = {}
+        add(fresh, batch)
+        return fresh
+
     rows: dict[Any, Any] = {}
     first, last = position_range(dump, reading)
     with progress(dump.path, last - first) as advance:
-        for batch in pairs_of(dump, reading, backend=backend, advance=advance):
-            add(rows, batch)
+        found = over_batches(dump, reading, rows_of, backend=backend, jobs=jobs, advance=advance)
+    for fresh in found:
+        merge(rows, fresh)
+    for row in rows.values():
+        row.sort()
     return rows
 
 

@@ -8,7 +8,7 @@ from resispec_verify.backends import get_backend
 from resispec_verify.cli.options.group import check_range, command_line
 from resispec_verify.cli.options.readings import ReadingOptions
 from resispec_verify.cli.options.sources import DumpOptions, OpeningOptions
-from resispec_verify.cli.options.work import RuleOptions, WorkOptions
+from resispec_verify.cli.options.work import JobsOption, RuleOptions, WorkOptions
 from resispec_verify.cli.output import check_writable, files_read, progress, stdout_is, write_text
 from resispec_verify.cli.over_dumps import collected, compile_kernels, finish, opened, rows_of_pairs
 from resispec_verify.cli.parameters import DumpFile, File, Number
@@ -40,6 +40,7 @@ def report(
     rules: RuleOptions = RuleOptions(),
     reading: ReadingOptions = ReadingOptions(),
     work: _PageWorkOptions = _PageWorkOptions(),
+    run: JobsOption = JobsOption(),
     tokenizer: File | None = None,
 ) -> int:
     """One page (HTML, complete in itself): verdicts, pictures, and how to get them again.
@@ -63,6 +64,7 @@ def report(
     read = [*files_read(dumps.paths), *([tokenizer] if tokenizer is not None else [])]
     check_writable(out=out, inputs=read)
     check_range(1, max_states=work.max_states)
+    jobs = run.threads()
     chosen = rules.chosen(MOST_CANDIDATES)
     evaluation = Evaluation(chosen, rules.candidates, identity=False, budget=work.budget())
     how = reading.reading()
@@ -75,7 +77,7 @@ def report(
     if opened_dumps:
         compile_kernels(evaluation)
     failures += collected(
-        opened_dumps, lambda dump: found.add(dump, *_evaluated(dump, how, evaluation, visits))
+        opened_dumps, lambda dump: found.add(dump, *_evaluated(dump, how, evaluation, visits, jobs))
     )[1]
     if found.dumps:
         command = command_line("report", dumps, opening, rules, reading, work, out=out, tokenizer=tokenizer)
@@ -86,18 +88,19 @@ def report(
 
 
 def _evaluated(
-    dump: FlatDump, reading: Reading, evaluation: Evaluation, visits: Budget
+    dump: FlatDump, reading: Reading, evaluation: Evaluation, visits: Budget, jobs: int
 ) -> tuple[Table, dict[Any, DriftRow]]:
     """The verdicts of one dump, and the drift of the rules that have a residual between candidates."""
     first, last = position_range(dump, reading)
     backend = get_backend("numpy")
     with progress(dump.path, last - first) as advance:
         table = evaluate_dump(
-            dump, reading, evaluation, backend=backend, keep=lambda span, _: advance(span[1] - span[0])
-        )
+            dump, reading, evaluation, backend=backend, jobs=jobs,
+            keep=lambda span, _: advance(span[1] - span[0]),
+        )  # fmt: skip
     rules = tuple(rule for rule in evaluation.rules if rule.depends_on != "tuple")
 
     def add(rows: dict[Any, DriftRow], batch: PairBatch) -> None:
         add_drift(rows, rules, batch, evaluation.candidates, budget=visits)
 
-    return table, rows_of_pairs(dump, reading, add, backend) if rules else {}
+    return table, rows_of_pairs(dump, reading, add, backend, jobs) if rules else {}

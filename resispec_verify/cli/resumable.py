@@ -41,6 +41,8 @@ class ResumableRun:
         The journal.
     options : dict
         All options that the results depend on.
+    jobs : int
+        Threads that work on positions, without a scheduler.
     kept, positions : int
         Positions that are in the journal, and positions in all.
     full : bool
@@ -57,6 +59,7 @@ class ResumableRun:
     scheduler: str | None
     resume: Path | None
     options: dict[str, Any]
+    jobs: int
     kept: int = 0
     positions: int = 0
     full: bool = False
@@ -100,6 +103,7 @@ class ResumableRun:
             table = evaluate_dump(
                 dump, self.reading, self.evaluation, backend=self.backend, note=self._note, done=done,
                 keep=self._keep(journal, number, advance), run=self._elsewhere(client, dump),
+                jobs=self.jobs,
             )  # fmt: skip
         self.clock.add(table.seconds)
         return dump, table

@@ -13,11 +13,9 @@ Rules that decide about all their candidates at once are enumerated over tuples,
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -44,12 +42,10 @@ from resispec_verify.kernels.elementwise.rows import Rounds
 from resispec_verify.rules.interface import Rule
 from resispec_verify.rules.proposals import Iid, Proposal
 from resispec_verify.rules.tuple_rule import TupleRule
+from resispec_verify.threads import in_threads
 from resispec_verify.verdict import Verdict
 
 __all__ = ["Budget", "Expansion", "operational_marginals"]
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 def operational_marginals(
@@ -167,18 +163,6 @@ def _until_verdict(
         left = float(row.gap[0])
         wanted = 0.99 * left if wanted == 1.0 else 0.1 * min(left, wanted)
     return None
-
-
-def in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """``[work(item) for item in items]`` on all cores; an interrupt does not wait for what has begun."""
-    pool = ThreadPoolExecutor(max_workers=os.cpu_count())
-    try:
-        found = list(pool.map(work, items))
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-    pool.shutdown()
-    return found
 
 
 def _gaps(budget: Budget) -> Iterator[float]:

@@ -21,6 +21,14 @@ class Columns:
         """Append the positions of the same row of another batch or dump."""
         self.add(**{name: values for name, values in vars(other).items() if isinstance(values, list)})
 
+    def sort(self) -> None:
+        """Put the positions of one dump in order: batches have them dataset by dataset."""
+        position: list[int] = vars(self)["position"]
+        order = sorted(range(len(position)), key=position.__getitem__)
+        for name, values in vars(self).items():
+            if isinstance(values, list) and values:
+                setattr(self, name, [values[i] for i in order])
+
 
 def merge(rows: dict[Any, Any], fresh: dict[Any, Any]) -> None:
     """Pool rows of another dump into ``rows``: those of one key are joined."""

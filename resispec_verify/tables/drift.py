@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from resispec_verify.distributions import Pair
 from resispec_verify.errors import InputError
-from resispec_verify.evidence.enumeration import Budget, Expansion, in_threads, operational_marginals
+from resispec_verify.evidence.enumeration import Budget, Expansion, operational_marginals
 from resispec_verify.evidence.marginal import estimated_acceptance, summation_error
 from resispec_verify.kernels.elementwise.divergences import distances
 from resispec_verify.kernels.elementwise.ratio_buckets import ratio_buckets
@@ -37,6 +37,7 @@ from resispec_verify.tables.drift_summary import DriftRow, Profile, divide
 from resispec_verify.tables.marginals import by_proposal
 from resispec_verify.tables.reading import PairBatch
 from resispec_verify.tables.row import label
+from resispec_verify.threads import in_threads
 
 __all__ = [
     "MOST_CANDIDATES",

@@ -31,6 +31,7 @@ __all__ = [
     "position_range",
     "positions_at_once",
     "resolved",
+    "rows_in_cache",
 ]
 
 #: Positions ``first..last - 1``, as ``(first, last)``.
@@ -39,6 +40,8 @@ Span = tuple[int, int]
 PHASES = ("load", "softmax", "rounds", "divergences", "limit")
 # Elements of one float64 batch (positions x vocab): 8 MiB an array.
 _BATCH_ELEMENTS = 1 << 20
+# The same for processors, 1 MiB an array: a rule works on several, which shall stay in a core's cache.
+_CACHED_ELEMENTS = 1 << 17
 
 
 class Clock:
@@ -208,8 +211,13 @@ def resolved(dump: FlatDump, reading: Reading) -> Reading:
 
 
 def positions_at_once(vocab: int) -> int:
-    """How many rows of so many tokens are worked on together, where nobody says it."""
+    """How many rows of so many tokens are worked on together on any device, where nobody says it."""
     return max(2, min(64, _BATCH_ELEMENTS // vocab))
+
+
+def rows_in_cache(vocab: int) -> int:
+    """The same for NumPy."""
+    return max(1, min(64, _CACHED_ELEMENTS // vocab))
 
 
 def batch_size(dump: FlatDump, reading: Reading) -> int:

@@ -102,7 +102,7 @@ def test_a_finished_journal_gives_the_report_again_without_evaluating(cli, dump,
 
 def test_another_batch_size_goes_on_with_what_is_left(cli, dump, tmp_path):
     journal = tmp_path / "j"
-    run = ["kl", "--logits", dump, "--json", "-"]
+    run = ["kl", "--logits", dump, "--json", "-", "--jobs", 1]
     cli(*run, "--resume", journal, "--batch", 2)
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(lines[0] + lines[2])
@@ -190,7 +190,7 @@ def test_where_a_journal_cannot_be(cli, dump, tmp_path):
 
 def test_an_entry_that_is_not_of_this_run_is_refused(cli, dump, tmp_path):
     journal = tmp_path / "j"
-    run = ["kl", "--logits", dump, "--resume", journal]
+    run = ["kl", "--logits", dump, "--resume", journal, "--jobs", 1]
     cli(*run)
     lines = journal.read_bytes().splitlines(keepends=True)
     for bad in (

@@ -42,7 +42,7 @@ TEXT = {
     "kl-inexact": "kl --logits dump.npz --rule resispec --require-exact",
     "kl-max-tv": "kl --logits dump.npz --rule resispec --max-tv 0.001",
     "kl-padded": "kl --logits narrow.npz --pad-vocab --candidates 2 --json -",
-    "kl-resume": "kl --logits dump.npz --rule specinfer --resume j.jsonl --json -",
+    "kl-resume": "kl --logits dump.npz --rule specinfer --resume j.jsonl --jobs 1 --json -",
     "kl-svg": "kl --logits dump.npz --rule specinfer --plot p.svg",
     "kl-probabilities": "kl --logits laws.npz --input probabilities --json -",
     "kl-one-bad": "kl --logits dump.npz --logits nan.npz --rule specinfer --candidates 2",

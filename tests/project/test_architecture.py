@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).parents[2] / "resispec_verify"
 MAY_IMPORT = {
     "errors": set(),
     "arrays": set(),
+    "threads": set(),
     "schema": set(),
     "verdict": set(),
     "backends": {"errors"},
@@ -24,13 +25,13 @@ MAY_IMPORT = {
     "samplers": {"arrays", "backends", "errors", "inputs", "kernels"},
     "device": {"arrays", "backends", "dumps", "errors", "kernels"},
     "rules": {"arrays", "backends", "device", "errors", "inputs", "kernels"},
-    "evidence": {"arrays", "backends", "errors", "inputs", "kernels", "rules", "verdict"},
+    "evidence": {"arrays", "backends", "errors", "inputs", "kernels", "rules", "threads", "verdict"},
     "catalogue": {"errors", "oracle", "rules"},
     "tables": {
         "arrays", "backends", "distributions", "dumps", "errors", "evidence", "kernels", "rules", "schema",
-        "topology", "verdict",
+        "threads", "topology", "verdict",
     },
-    "runs": {"arrays", "backends", "dumps", "errors", "tables"},
+    "runs": {"arrays", "backends", "dumps", "errors", "tables", "threads"},
     "logged": {
         "arrays", "distributions", "dumps", "errors", "evidence", "kernels", "rules", "schema", "tables",
     },
@@ -44,7 +45,7 @@ MAY_IMPORT = {
     "cli": {
         "audit", "backends", "catalogue", "distributions", "dumps", "engines", "errors", "evidence", "inputs",
         "kernels", "logged", "models", "proofs", "record", "report", "rules", "runs", "sampler_check",
-        "schema", "tables",
+        "schema", "tables", "threads",
         "topology",
     },
     "testing": {"errors", "inputs", "rules", "sampler_check"},

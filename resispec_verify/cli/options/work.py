@@ -11,6 +11,7 @@ from resispec_verify.evidence.enumeration import Budget
 from resispec_verify.inputs import MOST_CANDIDATES
 from resispec_verify.rules import Rule
 from resispec_verify.tables.marginals import Evaluation
+from resispec_verify.threads import cores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +163,19 @@ class BackendOption(Options):
 
     backend: Literal["auto", "numpy", "torch", "cupy"] = "auto"
     """Where arrays live."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobsOption(Options):
+    """How many threads."""
+
+    jobs: Count | None = None
+    """Threads that work on positions; results are the same for any number. Default: the cores at hand."""
+
+    def threads(self) -> int:
+        """The same, checked."""
+        check_range(1, jobs=self.jobs)
+        return self.jobs or cores()
 
 
 @dataclass(frozen=True, kw_only=True)

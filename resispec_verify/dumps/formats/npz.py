@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import os
 import re
+import threading
 import zlib
+from collections import OrderedDict
 from mmap import mmap
 from typing import Any
 
@@ -30,6 +32,9 @@ LARGE = 1 << 20
 """Compressed matrices from this size on are read row by row as they are asked for."""
 MOST_COMPRESSED = 1 << 26
 """What all compressed arrays that must be read at once may take together."""
+MOST_SKIPPED = 1 << 23
+ROWS_SKIPPED = 1 << 10
+"""How many bytes and rows of a compressed matrix are kept that were skipped."""
 PIECE = 1 << 18
 BROKEN = "copy or record it again"
 
@@ -188,7 +193,10 @@ class _Inflated:
 
 
 class _CompressedRows(LazyRows):
-    """A compressed matrix; reading on is cheap, going back begins again."""
+    """A compressed matrix; reading on is cheap, going back begins again.
+
+    Threads ask for rows nearly in order: what one of them skips is kept for a while, for one that comes late.
+    """
 
     def __init__(
         self,
@@ -204,24 +212,43 @@ class _CompressedRows(LazyRows):
         self._offset, self._width = offset, shape[-1] * dtype.itemsize
         self._stream: _Inflated | None = None
         self._next = 0
+        self._skipped: OrderedDict[int, bytearray] = OrderedDict()
+        self._lock = threading.Lock()
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Return positions ``start`` to ``stop - 1``."""
+        with self._lock:
+            data = self._kept(start, stop) or self._read(start, stop)
+        return np.frombuffer(data, self.dtype).reshape(stop - start, self.shape[-1])
+
+    def _kept(self, start: int, stop: int) -> bytes | None:
+        """Rows that were skipped before, if all of them were."""
+        wanted = range(start, stop)
+        if not all(row in self._skipped for row in wanted):
+            return None
+        return b"".join([self._skipped.pop(row) for row in wanted])
+
+    def _read(self, start: int, stop: int) -> bytearray:
         stream, at = self._stream, self._next
         if stream is None or start < at:
             stream, at = self._open(), 0
             stream.take(self._offset)
         self._stream = None  # whatever goes wrong from here on, begin again
-        while at < start:
-            count = min(start - at, max(1, PIECE // max(1, self._width)))
+        most = min(ROWS_SKIPPED, MOST_SKIPPED // max(1, self._width))
+        while at < start - most:
+            count = min(start - most - at, max(1, PIECE // max(1, self._width)))
             stream.take(count * self._width)
             at += count
+        for row in range(at, start):
+            self._skipped[row] = stream.take(self._width)
+            if len(self._skipped) > most:
+                self._skipped.popitem(last=False)
         data = stream.take((stop - start) * self._width)
         if stop == math.prod(self.shape[:-1]):
             stream.finish()
         else:
             self._stream, self._next = stream, stop
-        return np.frombuffer(data, self.dtype).reshape(stop - start, self.shape[-1])
+        return data
 
 
 _DESCR = re.compile(r"""['"]descr['"]\s*:\s*(?:'([^']*)'|"([^"]*)"|(\[))""")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -37,15 +38,20 @@ class PartSource:
 
 
 class OpenParts:
-    """Parts that are opened again when they are needed; the last few stay open."""
+    """Parts that are opened again when they are needed, by any thread; the last few stay open."""
 
     def __init__(self, parts: Sequence[PartSource], read: Callable[[str, dict], Any]) -> None:
         self.parts, self._read = parts, read
         self._open: OrderedDict[int, Any] = OrderedDict()
         self._facts: dict[int, tuple] = {}
         self.starts: list[int | None] = []
+        self._lock = threading.Lock()
 
     def __getitem__(self, i: int) -> Any:
+        with self._lock:
+            return self._get(i)
+
+    def _get(self, i: int) -> Any:
         if i not in self._open:
             part = self.parts[i]
             mapping = part.load()
