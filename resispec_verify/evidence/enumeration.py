@@ -39,6 +39,7 @@ from resispec_verify.evidence.on_device import settled_on_device
 from resispec_verify.evidence.tuple_rules import tuple_marginals
 from resispec_verify.kernels.elementwise import compiled
 from resispec_verify.kernels.elementwise.residuals import ALL
+from resispec_verify.kernels.jit import may_compile
 from resispec_verify.rules.interface import Rule
 from resispec_verify.rules.proposals import Iid, Proposal
 from resispec_verify.rules.tuple_rule import TupleRule
@@ -102,7 +103,12 @@ def operational_marginals(
         p, q, s = shown[i, :], said[i, :], drawn_from[i, :]
 
         def attempt(left: Budget) -> Marginals:
-            row = _summed(rule, p, q, n, left) if own and n > 0 else None
+            row = None
+            if own and n > 0:
+                if may_compile():
+                    row = _summed(rule, p, q, n, left)
+                else:  # where a path sum would leave nothing
+                    left = replace(left, gap=0.0)
             return row or Expansion(rule, p, q, n, s, proposal, left, declared).run()
 
         return _until_decided(attempt, target[i : i + 1, :], budget)

@@ -9,15 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from resispec_verify.arrays import Array
-from resispec_verify.kernels.jit import jit
+from resispec_verify.kernels.jit import inline, jit
 
 __all__ = ["RatioOrder", "ratio_order"]
 
@@ -55,17 +51,7 @@ class RatioOrder(NamedTuple):
     table: NDArray[np.int32]
 
 
-@intrinsic
-def float_bits(typing_context, x):
-    """The bits of a float64 as an int64, without a detour through memory."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.IntType(64))
-
-    return types.int64(types.float64), generate
-
-
-@numba.njit(inline="always")
+@inline
 def bucket_of(bits):
     key = (bits >> _SHIFT) - _BASE
     return 0 if key < 0 else (_BUCKETS - 1 if key >= _BUCKETS else key)
@@ -160,10 +146,10 @@ def bucket_table(ratio):
     return table
 
 
-@numba.njit(inline="always")
+@inline
 def rank_of(t, ratio, table) -> Array:
     """Number of tokens with p/q < t, for t >= 0."""
-    b = bucket_of(float_bits(t))  # pyright: ignore[reportCallIssue]
+    b = bucket_of(np.float64(t).view(np.int64))
     lo, hi = table[b], table[b + 1]
     if hi - lo > SHORT:
         return lo + np.searchsorted(ratio[lo:hi], t)

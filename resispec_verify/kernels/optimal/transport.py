@@ -8,7 +8,7 @@ from array_api_compat import array_namespace, is_numpy_array
 from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.elementwise.residuals import density_ratio
-from resispec_verify.kernels.jit import jit
+from resispec_verify.kernels.jit import jit, may_compile
 
 __all__ = ["limit_of_prefix", "transport_limit"]
 
@@ -42,7 +42,7 @@ def transport_limit(target: Array, draft: Array, candidates: int) -> Array:
     dtype, wide = target.dtype, xp.float64  # prefix sums over a vocabulary need the digits
     up = 1.0 if dtype == wide else 1.0 + float(xp.finfo(dtype).eps)  # a limit is rounded up
     target, draft = xp.astype(target, wide, copy=False), xp.astype(draft, wide, copy=False)
-    if is_numpy_array(target):
+    if is_numpy_array(target) and may_compile():
         shape, vocab = target.shape[:-1], target.shape[-1]
         rows = zip(target.reshape(-1, vocab), draft.reshape(-1, vocab), strict=True)
         limits = [limit_of_prefix(ratio_order(p, q).prefix, candidates) for p, q in rows]

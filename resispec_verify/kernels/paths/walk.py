@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, rank_of
 from resispec_verify.kernels.elementwise.water_level import level_of
-from resispec_verify.kernels.jit import jit
+from resispec_verify.kernels.jit import inline, jit
 from resispec_verify.kernels.paths.grids import (
     HOLE,
     NEXT,
@@ -59,7 +58,7 @@ def new_path(order: RatioOrder, n: int, limits: NDArray[np.float64]) -> Path:
     return Path(limits, order.p.copy(), np.zeros(n + 1, _FRAME), np.full(n + 1, -1), np.zeros((n + 1, 3)))
 
 
-@numba.njit(inline="always")
+@inline
 def _on_holes(t, holes, hole):
     """``sum min(t q, p)`` over the holes."""
     total = 0.0
@@ -68,7 +67,7 @@ def _on_holes(t, holes, hole):
     return total
 
 
-@numba.njit(inline="always")
+@inline
 def _place_on_holes(w, t, holes, hole):
     """Count what an atom puts on the holes, to be subtracted there."""
     for h in range(holes):
@@ -128,7 +127,7 @@ def _reject_last(level, order, levels, path, sums):
     sums.paths[0] += paths
 
 
-@numba.njit(inline="always")
+@inline
 def _lost_by_merging(merged, d, own, value, loss, kept, hole_rank, hole):
     """What merging a rejection is expected to lose: in its cell, and by forgetting holes.
 
@@ -146,7 +145,7 @@ def _lost_by_merging(merged, d, own, value, loss, kept, hole_rank, hole):
     return lost
 
 
-@numba.njit(inline="always")
+@inline
 def _merge(merged, c, value, kept, hole_rank, hole, correction, deposits):
     """Lay a rejection on its grid: (coefficient of U, what is taken off forgotten holes)."""
     j, q, free, weight, _, cell, up, s, holes = merged
@@ -168,7 +167,7 @@ def _merge(merged, c, value, kept, hole_rank, hole, correction, deposits):
     return carried, forgotten
 
 
-@numba.njit(inline="always")
+@inline
 def _with_budget(budget, room, t):
     """(weight, room, t) of a first rejection with a budget above the local one."""
     return t / budget, max(room - (budget - t), 0.0), budget
