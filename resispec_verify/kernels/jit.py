@@ -50,13 +50,21 @@ class Kernel:
         return getattr(self.dispatcher, name)
 
 
-def jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+def jit(*, inner: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """``numba.njit`` without the interpreter lock and with NumPy's rules for division.
 
     Compiled code is cached beside the package or in the user's cache folder. Where neither can be written
     (a read-only container), it is compiled anew in each process.
+
+    Parameters
+    ----------
+    inner : bool
+        Only compiled functions call it: the part that takes Python's arguments apart is not compiled.
+    **options
+        Numba's.
     """
-    options = {"nogil": True, "error_model": "numpy", **options}
+    plain = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "no_cpython_wrapper": inner}
+    options = {**plain, **options}
     return lambda function: Kernel(function, options, True)
 
 

@@ -50,7 +50,7 @@ def compilable(*arrays: Any) -> bool:
     )
 
 
-@jit()
+@jit(inner=True)
 def _add_up(values):
     """Pairwise sum of a short array, destroying it."""
     count = values.shape[0]
@@ -271,7 +271,7 @@ def divergences(marginal, target):
     return tv, kl
 
 
-@jit(fastmath=_REORDER)
+@jit(inner=True, fastmath=_REORDER)
 def _fill_level(placed, target, allowed, gap):
     """The level ``l`` with ``sum (l target - placed)_+ = gap`` over allowed tokens; see `divergences`."""
     level = np.inf

@@ -70,22 +70,21 @@ def _keys(p, q, index_bits):
     return keys
 
 
-@jit()
-def _settle(ratio, order, lo, hi):
-    """Sort a run of ranks whose ratios agree in their leading bits, unless they are ties up to rounding.
+@inline
+def _tied(ratio, lo, hi):
+    """Whether the ratios of a run of ranks are ties up to rounding, or overflow.
 
     Logits logged in 16 bits make most ratios tie: sorting their rounding noise would be most of the work.
     """
     least = most = ratio[lo]
     for j in range(lo + 1, hi):
         least, most = min(least, ratio[j]), max(most, ratio[j])
-    if most - least <= TIE * least or most == np.inf:
-        return
-    if hi - lo > SHORT:
-        inner = np.argsort(ratio[lo:hi], kind="mergesort")
-        ratio[lo:hi] = ratio[lo:hi][inner]
-        order[lo:hi] = order[lo:hi][inner]
-        return
+    return most - least <= TIE * least or most == np.inf
+
+
+@inline
+def _insert(ratio, order, lo, hi):
+    """Sort a short run of ranks."""
     for j in range(lo + 1, hi):
         value, token = ratio[j], order[j]
         i = j
@@ -109,12 +108,22 @@ def _unpack(keys, p, q, index_bits):
 
 @jit()
 def _settle_runs(keys, ratio, order, index_bits):
-    run = 0
+    """Sort the runs of ranks whose ratios agree in their leading bits; returns those that are long, to be sorted.
+
+    Numba's own sort takes three seconds to compile, and long runs that are not ties are rare.
+    """
+    long = np.empty((keys.shape[0] // SHORT + 1, 2), np.int64)
+    count = run = 0
     for j in range(1, keys.shape[0] + 1):
         if j == keys.shape[0] or (keys[j] >> index_bits) != (keys[run] >> index_bits):
-            if j - run > 1:
-                _settle(ratio, order, run, j)
+            if j - run > 1 and not _tied(ratio, run, j):
+                if j - run > SHORT:
+                    long[count, 0], long[count, 1] = run, j
+                    count += 1
+                else:
+                    _insert(ratio, order, run, j)
             run = j
+    return long[:count]
 
 
 @jit()
@@ -184,7 +193,9 @@ def ratio_order(p: NDArray[np.float64], q: NDArray[np.float64]) -> RatioOrder:
     keys = _keys(p, q, index_bits)
     keys.sort()  # integers sort faster than an argsort of the ratios, and carry the token with them
     order, ratio = _unpack(keys, p, q, index_bits)
-    _settle_runs(keys, ratio, order, index_bits)
+    for lo, hi in _settle_runs(keys, ratio, order, index_bits):
+        inner = np.argsort(ratio[lo:hi], kind="stable")
+        ratio[lo:hi], order[lo:hi] = ratio[lo:hi][inner], order[lo:hi][inner]
     if np.isinf(ratio[-1]):
         _settle_infinite(order, ratio, p, q)
     p_sorted, q_sorted, prefix = _gather(order, p, q)

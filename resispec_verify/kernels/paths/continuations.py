@@ -34,7 +34,7 @@ def _hand_on(values, cell, end, c, l, at_hole):
     values[cell, end, HOLE] += (1.0 - c) * at_hole
 
 
-@jit(forceinline=True)
+@jit(inner=True, forceinline=True)
 def _proportional_leaf(token, holes, order, grids, values, deposits, sums):
     """Reject one token last, after all paths of the cells from ``begin`` to ``stop``; returns how many."""
     ratio, table, prefix, low, high = order.ratio, order.table, order.prefix, grids.low, grids.high
@@ -77,7 +77,7 @@ def _proportional_leaf(token, holes, order, grids, values, deposits, sums):
     return paths
 
 
-@jit(forceinline=True)
+@jit(inner=True, forceinline=True)
 def _water_leaf(token, holes, order, levels, grids, values, deposits, sums):
     """The same by water-filling."""
     ratio, table, prefix, q_all = order.ratio, order.table, order.prefix, order.q
@@ -120,7 +120,7 @@ def _water_leaf(token, holes, order, levels, grids, values, deposits, sums):
     return paths
 
 
-@jit()
+@jit(inner=True)
 def _leaves(s, part, order, levels, grids, values, deposits, sums):
     """All last rejections of the paths on the grid of set ``s``, interpolated in their cells.
 
@@ -157,7 +157,7 @@ def _leaves(s, part, order, levels, grids, values, deposits, sums):
     sums.paths[0] += paths
 
 
-@jit()
+@jit(inner=True)
 def _inner(level, s, k, many, order, grids, values, sums):
     """All next rejections of a path at the lower end of cell ``k``, merged into the grids one level on.
 

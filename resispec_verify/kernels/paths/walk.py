@@ -74,7 +74,7 @@ def _place_on_holes(w, t, holes, hole):
         hole[h, 2] += w * min(t * hole[h, 0], hole[h, 1])
 
 
-@jit()
+@jit(inner=True)
 def _reject_last(level, order, levels, path, sums):
     """All rejections of the last candidate after the path at ``level``.
 
@@ -173,7 +173,7 @@ def _with_budget(budget, room, t):
     return t / budget, max(room - (budget - t), 0.0), budget
 
 
-@jit()
+@jit(inner=True)
 def _reject_next(level, step, order, grids, path, sums):
     """Reject the tokens that remain to be rejected after the path at ``level``, one after the other.
 
@@ -236,7 +236,7 @@ def _reject_next(level, step, order, grids, path, sums):
     return opened
 
 
-@jit()
+@jit(inner=True)
 def _open(level, rejection, order, grids, path):
     """Push the path that ends in a rejection: (rank, weight, t, rank of t, c). Its token becomes a hole."""
     j, weight, t, rank, c = rejection
@@ -251,7 +251,7 @@ def _open(level, rejection, order, grids, path):
         frame.holes = holes + 1
 
 
-@jit()
+@jit(inner=True)
 def _close(level, order, path, sums):
     """Pop a path whose children are done: place what it emits itself, and its part of what they leave."""
     frame, parent = path.frames[level], path.frames[level - 1]
