@@ -1,8 +1,8 @@
 """The first run of all compiles its kernels in two processes: numba compiles one function at a time in each.
 
 The second compiles first what the first needs last. Both look into the cache on disk before they compile a
-function, and add to it afterwards, so that neither waits for the other; what the second meets in error it leaves
-to the first.
+function, and add to it afterwards, so that neither waits for the other. Where the second fails, the first
+compiles what it would have.
 """
 
 import atexit
@@ -34,22 +34,25 @@ def end() -> None:
 
 
 def run() -> None:
-    """What the default rules take: the grids of ResiSpec's paths, then all that looks at whole rows."""
+    """What the default rules take last: following ResiSpec's paths, then all that looks at whole rows."""
     import numpy as np
 
     from resispec_verify.distributions import Pair
-    from resispec_verify.kernels.elementwise.ratio_order import ratio_order
-    from resispec_verify.kernels.paths.plan import make_plan, survey
-    from resispec_verify.kernels.paths.shaped import run_plan
+    from resispec_verify.kernels.elementwise.ratio_order import BUCKETS, RatioOrder
+    from resispec_verify.kernels.paths.grids import new_sums
+    from resispec_verify.kernels.paths.plan import no_grids
+    from resispec_verify.kernels.paths.walk import new_path, walk_paths
     from resispec_verify.rules import ResiSpec, SpecInfer
     from resispec_verify.tables.marginals import Evaluation
     from resispec_verify.tables.reading import Clock, by_hand
     from resispec_verify.tables.table import Table
 
-    target, draft = np.random.default_rng(0).dirichlet(np.ones(300), (2, 1))
-    order = ratio_order(target[0], draft[0])
-    plan = make_plan(order, survey(order, 3, 1e-2, 0.0, None), 0.1, 1e6, 1.0)
-    run_plan(order, 3, plan, 1e6)
+    # One token, which is never rejected: the walk is compiled and is over.
+    one, none = np.ones(1), np.zeros((2, 2))
+    order = RatioOrder(np.zeros(1, np.int64), one, one, one, none, np.zeros(BUCKETS + 1, np.int32))
+    grids, limits = no_grids(order, 3, 0.0).grids, np.zeros(3)
+    walk_paths((0, 1), order, None, grids, new_path(order, 3, limits), new_sums(1, 3, grids.low.size))
+    pair = Pair(*np.random.default_rng(0).dirichlet(np.ones(300), (2, 1)))
     # The rule without paths first: the other process is at them.
     for rule in (SpecInfer(), ResiSpec()):
-        Table().evaluate(by_hand(Pair(target, draft)), Evaluation((rule,)), Clock())
+        Table().evaluate(by_hand(pair), Evaluation((rule,)), Clock())

@@ -93,7 +93,7 @@ def kl(
 
 
 def _few_tokens(target: Any, evaluation: Evaluation) -> bool:
-    """Whether array functions are through before numba is imported, and leave as little unexpanded: nothing."""
+    """Whether array functions expand every path, and are through before numba is imported."""
     plain = (
         rule.depends_on == "nothing" or (isinstance(rule, ResiSpec) and rule.hole == "excluded")
         for rule in evaluation.rules

@@ -1,4 +1,4 @@
-"""`numba.njit`, imported and called at the first use of a function, with its cache on disk where there is a place.
+"""`numba.njit` at the first use of a function, with its cache on disk where there is a place for one.
 
 Numba takes longer to import than most commands take to run, and small laws need no compiled code at all:
 inside `uncompiled`, what has an array source is computed by that.
@@ -42,6 +42,7 @@ class Kernel:
                 return njit(**self.options)(self.__wrapped__)
 
     def __call__(self, *arguments: Any) -> Any:
+        """What the compiled function returns."""
         return self.dispatcher(*arguments)
 
     def __getattr__(self, name: str) -> Any:

@@ -23,7 +23,7 @@ _MANTISSA = 9
 _LOWEST, _HIGHEST = -90, 10
 _SHIFT = 52 - _MANTISSA
 _BASE = (1023 + _LOWEST) << _MANTISSA
-_BUCKETS = ((_HIGHEST - _LOWEST) << _MANTISSA) + 2
+BUCKETS = ((_HIGHEST - _LOWEST) << _MANTISSA) + 2
 TIE = 2.0**-50  # relative distance below which two ratios may stand in either order
 SHORT = 24  # longer runs are sorted by a library sort, longer buckets searched by bisection
 
@@ -54,7 +54,7 @@ class RatioOrder(NamedTuple):
 @inline
 def bucket_of(bits):
     key = (bits >> _SHIFT) - _BASE
-    return 0 if key < 0 else (_BUCKETS - 1 if key >= _BUCKETS else key)
+    return 0 if key < 0 else (BUCKETS - 1 if key >= BUCKETS else key)
 
 
 @jit()
@@ -108,7 +108,7 @@ def _unpack(keys, p, q, index_bits):
 
 @jit()
 def _settle_runs(keys, ratio, order, index_bits):
-    """Sort the runs of ranks whose ratios agree in their leading bits; returns those that are long, to be sorted.
+    """Sort runs of ranks whose ratios agree in their leading bits; returns the long ones, to be sorted.
 
     Numba's own sort takes three seconds to compile, and long runs that are not ties are rare.
     """
@@ -143,7 +143,7 @@ def _gather(order, p, q):
 @jit()
 def bucket_table(ratio):
     bits = ratio.view(np.int64)
-    table = np.empty(_BUCKETS + 1, np.int32)
+    table = np.empty(BUCKETS + 1, np.int32)
     bucket = 0
     table[0] = 0
     for j in range(ratio.shape[0]):
