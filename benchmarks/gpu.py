@@ -4,8 +4,8 @@
 
 Without a CUDA device it says so in one line and exits with status 2. With ``--backend numpy`` it goes through
 the checks on the CPU alone, to see that the script works: it is not a GPU, and nothing is said about one.
-``--dry-run`` goes on through the measurements on a few rows, and prints none of their figures. ``--page`` writes
-the report between the marks ``<!-- measured -->`` and ``<!-- /measured -->`` of a page.
+``--dry-run`` goes on through the measurements on a few rows, and prints none of their figures. ``--page``
+writes the report between the marks ``<!-- measured -->`` and ``<!-- /measured -->`` of a page.
 Exits with status 1 where a check fails; then nothing is measured.
 """
 
