@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -235,13 +237,80 @@ def test_memory(compare, benchmark, rows, part):
     benchmark.extra_info["bytes"] = int(found)
 
 
-def test_start_up(compare):
-    def run(*arguments):
-        subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+def process(*arguments, **environment):
+    """Run Python in a process of its own, from nothing but what is in the environment."""
+    environment = {**os.environ, **environment}
+    subprocess.run(
+        [sys.executable, *arguments],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+    )
+
+
+HAND = ("kl", "--target", "0.3,0.4,0.3", "--draft", "0.6,0.3,0.1", "--candidates", "1")
+STARTS = {"`--help`": ("--help",), "`kl --help`": ("kl", "--help"), "`kl` by hand": HAND}
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_start_up(compare, name):
+    """Goals in seconds, .15 for help and .6 by hand, are in the column of costs."""
+    compare(
+        f"start-up: {name}",
+        lambda: process("-m", "resispec_verify", *STARTS[name]),
+        "`import numpy` in a process",
+        lambda: process("-c", "import numpy"),
+    )
+
+
+def test_first_use(compare, quick, tmp_path):
+    """Nothing is cached in a new folder: all that the README's first command needs is compiled."""
+    example = Path(__file__).parents[1] / "examples" / "smollm2-skip6-N8-fp16.pt"
+    folders = (tmp_path / str(i) for i in itertools.count())
+
+    def first():
+        less = ("--rule", "specinfer", "--positions", "0:1") if quick else ()
+        kl = ("kl", "--logits", str(example), *less)
+        process("-m", "resispec_verify", *kl, NUMBA_CACHE_DIR=str(next(folders)))
+
+    compare("first use: `kl` on the README's example, nothing compiled yet", first, rounds=2, warm=False)
+
+
+@pytest.mark.parametrize("rule", ["specinfer", "optimal-sequential", "resispec"])
+def test_jobs(compare, rows, rule):
+    """The same positions by two threads and by one; the speed-up is one over the ratio."""
+    if "--jobs" not in process_help("kl"):
+        pytest.skip("`kl` has no --jobs")
+    kl = ["kl", "--logits", str(rows.path), "--positions", f"0:{len(rows.p)}", "--rule", rule]
+
+    def by(jobs):
+        with contextlib.redirect_stdout(None):
+            command([*kl, "--jobs", str(jobs)])
 
     compare(
-        "start-up: `--help`",
-        lambda: run("-m", "resispec_verify", "--help"),
-        "`import numpy` in a process",
-        lambda: run("-c", "import numpy"),
-    )
+        f"`kl --rule {rule} --jobs 2`, {len(rows.p)} positions",
+        lambda: by(2), "`--jobs 1`", lambda: by(1), goal=0.56, rounds=3,
+    )  # fmt: skip
+
+
+def process_help(name):
+    """What ``--help`` of a command prints."""
+    run = [sys.executable, "-m", "resispec_verify", name, "--help"]
+    return subprocess.run(run, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def test_verdicts(compare, rows):
+    """Verdicts alone, against the whole command."""
+    if "verdict" not in process_help("kl"):
+        pytest.skip("`kl` has no --until verdict")
+    kl = ["kl", "--logits", str(rows.path), "--positions", f"0:{len(rows.p)}", "--rule", "resispec"]
+
+    def run(*more):
+        with contextlib.redirect_stdout(None):
+            command([*kl, *more])
+
+    compare(
+        f"`kl --rule resispec --until verdict`, {len(rows.p)} positions",
+        lambda: run("--until", "verdict"), "the same without", run, goal=0.1, rounds=1, warm=False,
+    )  # fmt: skip

@@ -1,9 +1,11 @@
 """Checks the CUDA kernels against NumPy on real dumps, then measures them; meant to take under five minutes.
 
-    python benchmarks/gpu.py DUMP... [--markdown PATH]
+    python benchmarks/gpu.py DUMP... [--markdown PATH] [--page docs/gpu.md]
 
 Without a CUDA device it says so in one line and exits with status 2. With ``--backend numpy`` it goes through
 the checks on the CPU alone, to see that the script works: it is not a GPU, and nothing is said about one.
+``--dry-run`` goes on through the measurements on a few rows, and prints none of their figures. ``--page``
+writes the report between the marks ``<!-- measured -->`` and ``<!-- /measured -->`` of a page.
 Exits with status 1 where a check fails; then nothing is measured.
 """
 
@@ -39,6 +41,7 @@ EPS = float(np.finfo(np.float64).eps)
 GAPS = {1: 0.0, 2: 1e-3, 3: 1e-3}  # by number of candidates
 CUT = 400  # tokens of the rows on which all paths of three candidates are followed
 MOST_PATHS = 5e7
+MARKS = ("<!-- measured -->\n", "<!-- /measured -->\n")
 BUDGET = 240.0  # seconds; what would begin later is left out, and the report says so
 
 
@@ -168,10 +171,13 @@ def measure(
     engine: Engine, dump: FlatDump, rows: int, tiled: int, until: float
 ) -> list[tuple[str, str, str]]:
     """(what, on the device, beside it) on one dump."""
-    device, xp, vocab = engine.device, engine.device.xp, dump.vocab
+    device, vocab = engine.device, dump.vocab
+    xp = device.xp if device else np
     wait = getattr(device, "wait", lambda: None)
     lines: list[tuple[str, str, str]] = []
-    logits = [xp.asarray(part.view(np.uint16) if brain else part) for part, brain in stored(dump, rows)]
+    logits = [
+        xp.asarray(part.view(np.uint16) if brain and device else part) for part, brain in stored(dump, rows)
+    ]
     brain = [flag for _, flag in stored(dump, rows)]
     p, q = (engine.softmax(part, bfloat16=flag) for part, flag in zip(logits, brain, strict=True))
     many = -(-tiled // rows)
@@ -207,13 +213,28 @@ def measure(
             done += 1
         beside = f"CPU {done / (time.perf_counter() - start):.3g} positions/s ({done} of {rows})"
         lines.append((f"resispec n = {n}, gap {gap:g}", f"{rows / took:.3g} positions/s", beside))
-    if time.perf_counter() < until:
+    if device is not None and time.perf_counter() < until:
         took = seconds(lambda: replay_dump(dump, device, "specinfer", 3), wait, 3)
         lines.append(
             ("specinfer n = 3 from the file, copies included", f"{dump.positions / took:.3g} positions/s", "")
         )
     lines.append(("vocabulary, positions", f"{vocab}, {rows}", f"token-free rows repeated to {many * rows}"))
     return lines
+
+
+def write_between_marks(page: Path, text: str) -> None:
+    """Replace what a page has between the marks.
+
+    Raises
+    ------
+    InputError
+        A page without both, once each.
+    """
+    before = page.read_text(encoding="utf-8")
+    if [before.count(mark) for mark in MARKS] != [1, 1]:
+        raise InputError(f"{page}: needs the marks {MARKS[0].strip()} and {MARKS[1].strip()}, once each")
+    head, rest = before.split(MARKS[0])
+    page.write_text(f"{head}{MARKS[0]}\n{text}\n{MARKS[1]}{rest.split(MARKS[1])[1]}", encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None, device: Any = None) -> int:
@@ -224,7 +245,13 @@ def main(arguments: list[str] | None = None, device: Any = None) -> int:
     parser.add_argument("--positions", type=int, default=16, help="rows of each dump")
     parser.add_argument("--tiled", type=int, default=512, help="rows for the token-free rates")
     parser.add_argument("--markdown", type=Path, help="write the report here")
+    parser.add_argument("--page", type=Path, help="write the report between the marks of this page")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="all of it on the CPU, on a few rows, no figures"
+    )
     chosen = parser.parse_args(arguments)
+    if chosen.dry_run:
+        chosen.backend, chosen.positions, chosen.tiled = "numpy", 1, 2
     start = time.perf_counter()
     try:
         engine = on_numpy() if chosen.backend == "numpy" else on_device(device or gpu.CupyDevice())
@@ -239,16 +266,19 @@ def main(arguments: list[str] | None = None, device: Any = None) -> int:
                 failed |= not error <= bound
                 verdict = "ok" if error <= bound else "FAILED"
                 report.append(f"| {Path(dump.path).name} | {what} | {error:.2e} | {bound:.2e} | {verdict} |")
-        if engine.device is not None and not failed:
+        if (engine.device is not None or chosen.dry_run) and not failed:
             report += ["", "| dump | what | device | beside it |", "| --- | --- | --- | --- |"]
             for dump in dumps:
                 rows = min(chosen.positions, dump.positions)
                 for line in measure(engine, dump, rows, chosen.tiled, start + BUDGET):
+                    line = line if engine.device is not None else (line[0], "ran on the CPU", "")
                     report.append(f"| {' | '.join([Path(dump.path).name, *line])} |")
+        text = "\n".join(report) + "\n"
+        if chosen.page and not failed:
+            write_between_marks(chosen.page, text)
     except InputError as error:
         print(f"benchmarks/gpu.py: error: {error}", file=sys.stderr)
         return 2
-    text = "\n".join(report) + "\n"
     print(text, end="")
     if chosen.markdown:
         chosen.markdown.write_text(text, encoding="utf-8")

@@ -1,11 +1,15 @@
 """Measures every cost of docs/performance.md, and writes the page with its picture and table.
 
     python benchmarks/run.py [--dump FILE] [--quick] [--markdown docs/performance.md]
+        [--only TEXT --kept FILE]
 
 Needs the extra ``bench`` (pytest-benchmark, which does the timing). Each ratio is of two things timed in
 turns, so that both see the same machine. Without ``--markdown`` the page is only printed; with it, the growth
 curves go to ``img/performance-growth.png`` and ``.csv`` beside it. ``--quick`` only shows that it runs: its
 figures mean nothing.
+
+In pieces: ``--only start_up --kept FILE`` measures the tests whose names hold that text (pytest's ``-k``) and
+puts them into FILE, in the place of earlier figures; what is printed and written is made of all in FILE.
 """
 
 from __future__ import annotations
@@ -40,15 +44,26 @@ OPTIONS = (
 )
 
 
-def measure(dump: Path, quick: bool) -> list[dict[str, Any]]:
-    """All benchmarks, in the order of the files; ends the program where one fails."""
+def measure(dump: Path, quick: bool, only: str) -> list[dict[str, Any]]:
+    """Benchmarks, in the order of the files; ends the program where one fails."""
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "results.json"
         options = [*OPTIONS.split(), f"--dump={dump}", f"--benchmark-json={results}", *["--quick"][:quick]]
+        options += ["-k", only] if only else []
         status = pytest.main([*options, *(str(HERE / f"bench_{name}.py") for name in ("ratios", "growth"))])
         if status:
             raise SystemExit(int(status))
         return json.loads(results.read_text(encoding="utf-8"))["benchmarks"]
+
+
+def together(kept: Path | None, fresh: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What was measured earlier and now, by test; kept for the next time."""
+    if kept is None:
+        return fresh
+    earlier = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else []
+    found = {one["fullname"]: one for one in [*earlier, *fresh]}
+    kept.write_text(json.dumps([*found.values()]), encoding="utf-8")
+    return [*found.values()]
 
 
 def duration(seconds: float) -> str:
@@ -205,14 +220,18 @@ def main() -> None:
     parser.add_argument(
         "--markdown", type=Path, help="write the page here, and its picture to img/ beside it"
     )
+    parser.add_argument("--only", default="", help="tests whose names hold this, as pytest's -k")
+    parser.add_argument("--kept", type=Path, help="JSON file to which results are added")
     arguments = parser.parse_args()
+    if arguments.only and arguments.markdown and not arguments.kept:
+        parser.error("--only measures a part: with --markdown it needs --kept")
     try:
         open_dump(arguments.dump)
     except InputError as error:
         sys.stderr.write(f"benchmarks/run.py: error: {error}\n")
         raise SystemExit(2) from None
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
-    benchmarks = measure(arguments.dump, arguments.quick)
+    benchmarks = together(arguments.kept, measure(arguments.dump, arguments.quick, arguments.only))
     text = page(arguments.dump, arguments.quick, load, benchmarks)
     print(text)
     if arguments.markdown:

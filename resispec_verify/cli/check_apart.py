@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from resispec_verify.cli.user_rules import StartedInside
 from resispec_verify.errors import InputError
 from resispec_verify.sampler_check.settings import CheckResult, CheckSettings
 
@@ -27,10 +28,6 @@ INSIDE = "RESISPEC_VERIFY_CHECK"
 _GRACE, _LOOK = 10.0, 0.1
 # A module may import a whole engine.
 _LEAST_LOADING = 60.0
-
-
-class StartedInside(BaseException):
-    """The module that is loaded for a check starts one itself: it has been loaded far enough."""
 
 
 @dataclass(frozen=True)

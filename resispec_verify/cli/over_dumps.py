@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from resispec_verify.backends import Backend
-from resispec_verify.cli import interrupts
+from resispec_verify.cli import compile_ahead, interrupts
 from resispec_verify.cli.options.sources import OpeningOptions, SourceOptions
 from resispec_verify.cli.output import open_dump, progress
 from resispec_verify.distributions import Pair
@@ -169,6 +169,8 @@ def compile_kernels(evaluation: Evaluation) -> None:
 
 
 def _announce(cached: bool) -> None:
+    if cached:
+        compile_ahead.start()
     when = "first run only, about 20 s; cached afterwards" if cached else "about 20 s; no folder to cache it"
     say(f"compiling the path kernels ({when})")
 

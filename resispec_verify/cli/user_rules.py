@@ -5,7 +5,6 @@ import types
 from pathlib import Path
 from typing import Any
 
-from resispec_verify.cli.check_apart import StartedInside
 from resispec_verify.errors import InputError
 from resispec_verify.rules import NEED_PARAMETERS, PATH_RULES, RULES, Rule
 from resispec_verify.rules.checked import CheckedRule, check_interface
@@ -13,6 +12,10 @@ from resispec_verify.rules.foreign import muted, reason_of
 from resispec_verify.rules.given import check_counts
 from resispec_verify.rules.spec import options_in, parse_rule
 from resispec_verify.tables.row import label
+
+
+class StartedInside(BaseException):
+    """The module that is loaded for a check starts one itself: it has been loaded far enough."""
 
 
 def choose_rules(names: list[str], candidates: int, **options: Any) -> tuple[Rule, ...]:

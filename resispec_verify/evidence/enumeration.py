@@ -39,6 +39,7 @@ from resispec_verify.evidence.tuple_rules import tuple_marginals
 from resispec_verify.kernels.elementwise import compiled
 from resispec_verify.kernels.elementwise.residuals import ALL, ratio_or_all
 from resispec_verify.kernels.elementwise.rows import Rounds
+from resispec_verify.kernels.jit import may_compile
 from resispec_verify.rules.interface import Rule
 from resispec_verify.rules.proposals import Iid, Proposal
 from resispec_verify.rules.tuple_rule import TupleRule
@@ -107,9 +108,11 @@ def operational_marginals(
         p, q, s = shown[i, :], said[i, :], drawn_from[i, :]
 
         def summed(left: Budget) -> Marginals | None:
-            return _summed(rule, p, q, n, left) if own and n > 0 else None
+            return _summed(rule, p, q, n, left) if own and n > 0 and may_compile() else None
 
         def attempt(left: Budget) -> Marginals:
+            if own and n > 0 and not may_compile():  # where a path sum would leave nothing
+                left = replace(left, gap=0.0)
             return summed(left) or Expansion(rule, p, q, n, s, proposal, left, declared).run()
 
         here = target[i : i + 1, :]

@@ -56,6 +56,26 @@ def test_the_rehearsal_claims_nothing_about_a_gpu(script, tmp_path, capsys):
     assert "/s" not in text
 
 
+def test_a_dry_run_goes_through_everything_and_has_no_figures(script, small, tmp_path, capsys):
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- measured -->\nold\n<!-- /measured -->\nafter\n", encoding="utf-8")
+    assert script.main([small, "--dry-run", "--page", str(page)]) == 0
+    text = capsys.readouterr().out
+    assert text.count("| ran on the CPU |") == 7
+    assert "/s" not in text
+    assert page.read_text(encoding="utf-8") == (
+        f"before\n<!-- measured -->\n\n{text}\n<!-- /measured -->\nafter\n"
+    )
+
+
+def test_a_page_without_marks_is_left_alone(script, small, tmp_path, capsys):
+    page = tmp_path / "page.md"
+    page.write_text("nothing\n", encoding="utf-8")
+    assert script.main([small, "--dry-run", "--page", str(page)]) == 2
+    assert "needs the marks" in capsys.readouterr().err
+    assert page.read_text(encoding="utf-8") == "nothing\n"
+
+
 def test_a_file_that_is_not_there(script, capsys):
     assert script.main(["no-such-file.pt", "--backend", "numpy"]) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -36,6 +36,9 @@ ROWS = {
     "verification step, torch": 3,
     "peak memory of `kl` with defaults": 3,
     "start-up: `--help`": 1,
+    "start-up: `kl --help`": 1,
+    "start-up: `kl` by hand": 1,
+    "first use: `kl` on the README's example": 1,
 }
 CURVES = {"specinfer": 3, "optimal-sequential": 3, "optimal-joint": 3, "resispec, n = 2": 2}
 

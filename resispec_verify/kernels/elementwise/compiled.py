@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from array_api_compat import is_numpy_array
 
 from resispec_verify.arrays import Array
-from resispec_verify.kernels.jit import jit
+from resispec_verify.kernels.jit import inline, jit, may_compile
 
 __all__ = [
     "accept_ratio",
@@ -36,10 +35,14 @@ REORDER = {"reassoc"}
 
 
 def compilable(*arrays: Any) -> bool:
-    """Whether the arrays are NumPy rows ``(B, V)`` of one floating dtype, contiguous along the vocabulary."""
+    """Whether the arrays are NumPy rows ``(B, V)`` of one floating dtype, contiguous along the vocabulary.
+
+    Never inside `jit.uncompiled`.
+    """
     first = arrays[0]
     return (
-        is_numpy_array(first)
+        may_compile()
+        and is_numpy_array(first)
         and first.dtype in (np.float64, np.float32)
         and all(is_numpy_array(a) and a.dtype == first.dtype and a.shape == first.shape for a in arrays)
         and all(a.ndim == 2 and a.shape[1] > 0 and a.strides[1] == a.itemsize for a in arrays)
@@ -237,7 +240,7 @@ def draw(draft, current, uniforms):
     return tokens
 
 
-@numba.njit(inline="always")
+@inline
 def kl_term(m, p):
     """``m log(m/p) - m + p``; see `divergences.kl_terms`."""
     d = m - p

@@ -9,15 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from resispec_verify.arrays import Array
-from resispec_verify.kernels.jit import jit
+from resispec_verify.kernels.jit import inline, jit
 
 __all__ = ["RatioOrder", "ratio_order"]
 
@@ -27,7 +23,7 @@ _MANTISSA = 9
 _LOWEST, _HIGHEST = -90, 10
 _SHIFT = 52 - _MANTISSA
 _BASE = (1023 + _LOWEST) << _MANTISSA
-_BUCKETS = ((_HIGHEST - _LOWEST) << _MANTISSA) + 2
+BUCKETS = ((_HIGHEST - _LOWEST) << _MANTISSA) + 2
 TIE = 2.0**-50  # relative distance below which two ratios may stand in either order
 SHORT = 24  # longer runs are sorted by a library sort, longer buckets searched by bisection
 
@@ -55,20 +51,10 @@ class RatioOrder(NamedTuple):
     table: NDArray[np.int32]
 
 
-@intrinsic
-def float_bits(typing_context, x):
-    """The bits of a float64 as an int64, without a detour through memory."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.IntType(64))
-
-    return types.int64(types.float64), generate
-
-
-@numba.njit(inline="always")
+@inline
 def bucket_of(bits):
     key = (bits >> _SHIFT) - _BASE
-    return 0 if key < 0 else (_BUCKETS - 1 if key >= _BUCKETS else key)
+    return 0 if key < 0 else (BUCKETS - 1 if key >= BUCKETS else key)
 
 
 @jit()
@@ -84,22 +70,21 @@ def _keys(p, q, index_bits):
     return keys
 
 
-@jit()
-def _settle(ratio, order, lo, hi):
-    """Sort a run of ranks whose ratios agree in their leading bits, unless they are ties up to rounding.
+@inline
+def _tied(ratio, lo, hi):
+    """Whether the ratios of a run of ranks are ties up to rounding, or overflow.
 
     Logits logged in 16 bits make most ratios tie: sorting their rounding noise would be most of the work.
     """
     least = most = ratio[lo]
     for j in range(lo + 1, hi):
         least, most = min(least, ratio[j]), max(most, ratio[j])
-    if most - least <= TIE * least or most == np.inf:
-        return
-    if hi - lo > SHORT:
-        inner = np.argsort(ratio[lo:hi], kind="mergesort")
-        ratio[lo:hi] = ratio[lo:hi][inner]
-        order[lo:hi] = order[lo:hi][inner]
-        return
+    return most - least <= TIE * least or most == np.inf
+
+
+@inline
+def _insert(ratio, order, lo, hi):
+    """Sort a short run of ranks."""
     for j in range(lo + 1, hi):
         value, token = ratio[j], order[j]
         i = j
@@ -123,12 +108,22 @@ def _unpack(keys, p, q, index_bits):
 
 @jit()
 def _settle_runs(keys, ratio, order, index_bits):
-    run = 0
+    """Sort runs of ranks whose ratios agree in their leading bits; returns the long ones, to be sorted.
+
+    Numba's own sort takes three seconds to compile, and long runs that are not ties are rare.
+    """
+    long = np.empty((keys.shape[0] // SHORT + 1, 2), np.int64)
+    count = run = 0
     for j in range(1, keys.shape[0] + 1):
         if j == keys.shape[0] or (keys[j] >> index_bits) != (keys[run] >> index_bits):
-            if j - run > 1:
-                _settle(ratio, order, run, j)
+            if j - run > 1 and not _tied(ratio, run, j):
+                if j - run > SHORT:
+                    long[count, 0], long[count, 1] = run, j
+                    count += 1
+                else:
+                    _insert(ratio, order, run, j)
             run = j
+    return long[:count]
 
 
 @jit()
@@ -148,7 +143,7 @@ def _gather(order, p, q):
 @jit()
 def bucket_table(ratio):
     bits = ratio.view(np.int64)
-    table = np.empty(_BUCKETS + 1, np.int32)
+    table = np.empty(BUCKETS + 1, np.int32)
     bucket = 0
     table[0] = 0
     for j in range(ratio.shape[0]):
@@ -160,10 +155,10 @@ def bucket_table(ratio):
     return table
 
 
-@numba.njit(inline="always")
+@inline
 def rank_of(t, ratio, table) -> Array:
     """Number of tokens with p/q < t, for t >= 0."""
-    b = bucket_of(float_bits(t))  # pyright: ignore[reportCallIssue]
+    b = bucket_of(np.float64(t).view(np.int64))
     lo, hi = table[b], table[b + 1]
     if hi - lo > SHORT:
         return lo + np.searchsorted(ratio[lo:hi], t)
@@ -198,7 +193,9 @@ def ratio_order(p: NDArray[np.float64], q: NDArray[np.float64]) -> RatioOrder:
     keys = _keys(p, q, index_bits)
     keys.sort()  # integers sort faster than an argsort of the ratios, and carry the token with them
     order, ratio = _unpack(keys, p, q, index_bits)
-    _settle_runs(keys, ratio, order, index_bits)
+    for lo, hi in _settle_runs(keys, ratio, order, index_bits):
+        inner = np.argsort(ratio[lo:hi], kind="stable")
+        ratio[lo:hi], order[lo:hi] = ratio[lo:hi][inner], order[lo:hi][inner]
     if np.isinf(ratio[-1]):
         _settle_infinite(order, ratio, p, q)
     p_sorted, q_sorted, prefix = _gather(order, p, q)

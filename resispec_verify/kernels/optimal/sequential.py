@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise.compiled import compilable
 from resispec_verify.kernels.elementwise.ratio_buckets import filled_and_open, looked_into, ratio_buckets
-from resispec_verify.kernels.jit import jit
+from resispec_verify.kernels.jit import jit, may_compile
 
 __all__ = ["levels", "levels_by_reductions", "overlap"]
 
@@ -114,7 +114,8 @@ def levels(target: Array, draft: Array, candidates: int) -> Array:
         In float64; ``T_1`` is the expected number of candidates looked at.
     """
     xp = array_namespace(target, draft)
-    if not (is_numpy_array(target) or (is_torch_array(target) and target.device.type == "cpu")):
+    on_host = is_numpy_array(target) or (is_torch_array(target) and target.device.type == "cpu")
+    if not (on_host and may_compile()):
         return levels_by_reductions(target, draft, candidates)
     vocab = target.shape[-1]
     rows = zip(*(np.asarray(a, np.float64).reshape(-1, vocab) for a in (target, draft)), strict=True)

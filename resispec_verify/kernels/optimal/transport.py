@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise.ratio_buckets import RatioBuckets, edges, ratio_buckets
 from resispec_verify.kernels.elementwise.residuals import density_ratio
-from resispec_verify.kernels.jit import jit
+from resispec_verify.kernels.jit import jit, may_compile
 
 __all__ = ["limit_in_buckets", "transport_limit", "transport_limit_by_sorting"]
 
@@ -48,7 +48,8 @@ def transport_limit(target: Array, draft: Array, candidates: int) -> Array:
     xp = array_namespace(target, draft)
     if candidates == 0:
         return xp.zeros(target.shape[:-1], dtype=target.dtype, device=target.device)
-    if not (is_numpy_array(target) or (is_torch_array(target) and target.device.type == "cpu")):
+    on_host = is_numpy_array(target) or (is_torch_array(target) and target.device.type == "cpu")
+    if not (on_host and may_compile()):
         return transport_limit_by_sorting(target, draft, candidates)
     vocab = target.shape[-1]
     rows = zip(*(np.asarray(a, np.float64).reshape(-1, vocab) for a in (target, draft)), strict=True)

@@ -5,11 +5,9 @@ Bounds and proofs are at the head of `kernels.paths.grids`.
 
 from __future__ import annotations
 
-import numba
-
 from resispec_verify.kernels.elementwise.ratio_order import rank_of
 from resispec_verify.kernels.elementwise.water_level import level_of
-from resispec_verify.kernels.jit import jit
+from resispec_verify.kernels.jit import inline, jit
 from resispec_verify.kernels.paths.grids import (
     HOLE,
     NEXT,
@@ -26,7 +24,7 @@ from resispec_verify.kernels.paths.knots import put
 __all__ = ["evaluate_chunk", "place_chunk"]
 
 
-@numba.njit(inline="always")
+@inline
 def _hand_on(values, cell, end, c, l, at_hole):
     """Add a last rejection to what an end of a cell hands on; no hole has p/q >= 1."""
     values[cell, end, SHARE] += c

@@ -46,12 +46,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, rank_of
-from resispec_verify.kernels.jit import jit
+from resispec_verify.kernels.jit import inline, jit
 from resispec_verify.kernels.paths.clusters import Clusters, clustered
 from resispec_verify.kernels.paths.path_sum import PathSum
 
@@ -118,7 +117,7 @@ def _advance(pointer, lam, clusters):
         pointer[c] = i - start[c]
 
 
-@numba.njit(inline="always")
+@inline
 def _chance(c, before, after, state, own, room, clusters, drawn):
     """Probability ``w`` that the next candidate is a new token of cluster c, and rejected.
 

@@ -46,11 +46,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, float_bits
+from resispec_verify.kernels.elementwise.ratio_order import RatioOrder
+from resispec_verify.kernels.jit import inline
 from resispec_verify.kernels.paths.knots import NO_KNOTS, look_up
 
 __all__ = [
@@ -142,22 +142,22 @@ def new_sums(vocab: int, n: int, cells: int, knots: int = 0) -> Sums:
     )
 
 
-@numba.njit(inline="always")
+@inline
 def octave_of(t):
-    return (float_bits(t) >> 52) - _LOWEST  # pyright: ignore[reportCallIssue]
+    return (np.float64(t).view(np.int64) >> 52) - _LOWEST
 
 
-@numba.njit(inline="always")
+@inline
 def cell_of(t, level, s, first, bits) -> Any:
     """The cell that holds t, or -1."""
     octave = octave_of(t)
     if octave < 0 or first[level, s, octave] < 0:
         return -1
-    fraction = float_bits(t) & ((1 << 52) - 1)  # pyright: ignore[reportCallIssue]
+    fraction = np.float64(t).view(np.int64) & ((1 << 52) - 1)
     return first[level, s, octave] + (fraction >> (52 - bits[level, s, octave]))
 
 
-@numba.njit(inline="always")
+@inline
 def cell_or_bare(t, level, s, first, bits) -> Any:
     """The cell that holds t on the grid of set ``s``, else on that of set 0, or -1; and the set."""
     cell = cell_of(t, level, s, first, bits)
@@ -166,7 +166,7 @@ def cell_or_bare(t, level, s, first, bits) -> Any:
     return cell, s
 
 
-@numba.njit(inline="always")
+@inline
 def remembered(s, token_set):
     """The set of a path in ``s`` after the rejection of a token in ``token_set``: the larger q stays."""
     if s == 0 or token_set == 0:
@@ -174,13 +174,13 @@ def remembered(s, token_set):
     return min(s, token_set)
 
 
-@numba.njit(inline="always")
+@inline
 def mixed(value, cell, up, what):
     """What a path hands its continuation that is shared out to a cell, ``up`` of it to the upper end."""
     return (1.0 - up) * value[cell, 0, what] + up * value[cell, 1, what]
 
 
-@numba.njit(inline="always")
+@inline
 def rejected_next(t, q, free, hole_q, hole_p, law) -> Any:
     """After a path of probability t, by `look_up`.
 

@@ -19,11 +19,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, float_bits, rank_of
+from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, rank_of
+from resispec_verify.kernels.jit import inline
 
 __all__ = ["NO_KNOTS", "atoms_at", "knots_of", "look_up", "put"]
 
@@ -57,7 +57,7 @@ def atoms_at(knots: NDArray[np.float64], weight: NDArray[np.float64], atoms: NDA
         np.add.at(atoms, rank, np.stack([weight * _knots(), weight], axis=-1))
 
 
-@numba.njit(inline="always")
+@inline
 def look_up(t, law) -> Any:
     """(place of t, f from below, slope there, f from above, rank); ``law`` is (ratio, table, prefix, knots).
 
@@ -65,10 +65,10 @@ def look_up(t, law) -> Any:
     """
     ratio, table, prefix, knots = law
     if knots.shape[0] > 0:
-        k = (float_bits(t) >> _SHIFT) - _BASE  # pyright: ignore[reportCallIssue]
+        k = (np.float64(t).view(np.int64) >> _SHIFT) - _BASE
         if k < 0:
             return -1, 0.0, 0.0, t, 0
-        u = (float_bits(t) & ((1 << _SHIFT) - 1)) * _PARTS  # pyright: ignore[reportCallIssue]
+        u = (np.float64(t).view(np.int64) & ((1 << _SHIFT) - 1)) * _PARTS
         f = max(t * knots[k, 0] - knots[k, 1], 0.0)
         return k, f, knots[k, 0], knots[k, 2] + u * (knots[k + 1, 2] - knots[k, 2]), int(knots[k, 3])
     r = rank_of(t, ratio, table)
@@ -76,12 +76,12 @@ def look_up(t, law) -> Any:
     return r, f, prefix[r, 0], f, r
 
 
-@numba.njit(inline="always")
+@inline
 def put(w, t, place, atoms, weight):
     """Place ``w min(t q, p)``, by its place."""
     if weight.shape[0] > 0:
         if place >= 0:
-            u = (float_bits(t) & ((1 << _SHIFT) - 1)) * _PARTS  # pyright: ignore[reportCallIssue]
+            u = (np.float64(t).view(np.int64) & ((1 << _SHIFT) - 1)) * _PARTS
             weight[place] += w * (1.0 - u)
             weight[place + 1] += w * u
     else:

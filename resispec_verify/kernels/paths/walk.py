@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from resispec_verify.kernels.elementwise.ratio_order import RatioOrder, rank_of
 from resispec_verify.kernels.elementwise.water_level import level_of
-from resispec_verify.kernels.jit import jit
+from resispec_verify.kernels.jit import inline, jit
 from resispec_verify.kernels.paths.grids import (
     HOLE,
     NEXT,
@@ -60,7 +59,7 @@ def new_path(order: RatioOrder, n: int, limits: NDArray[np.float64]) -> Path:
     return Path(limits, order.p.copy(), np.zeros(n + 1, _FRAME), np.full(n + 1, -1), np.zeros((n + 1, 3)))
 
 
-@numba.njit(inline="always")
+@inline
 def _on_holes(t, holes, hole):
     """``sum min(t q, p)`` over the holes."""
     total = 0.0
@@ -69,14 +68,14 @@ def _on_holes(t, holes, hole):
     return total
 
 
-@numba.njit(inline="always")
+@inline
 def _place_on_holes(w, t, holes, hole):
     """Count what an atom puts on the holes, to be subtracted there."""
     for h in range(holes):
         hole[h, 2] += w * min(t * hole[h, 0], hole[h, 1])
 
 
-@numba.njit(inline="always")
+@inline
 def _hole(h, holes, hole):
     """Its (q, p); 0 where there are not so many."""
     return (hole[h, 0], hole[h, 1]) if h < holes else (0.0, 0.0)
@@ -145,7 +144,7 @@ def _reject_last(level, order, levels, knots, path, sums):
     sums.paths[0] += paths
 
 
-@numba.njit(inline="always")
+@inline
 def _lost_by_merging(merged, d, own, value, loss, kept, hole_rank, hole):
     """What merging a rejection is expected to lose: in its cell, and by forgetting holes.
 
@@ -163,7 +162,7 @@ def _lost_by_merging(merged, d, own, value, loss, kept, hole_rank, hole):
     return lost
 
 
-@numba.njit(inline="always")
+@inline
 def _handed_on(weight, cell, up, value):
     """What a merged rejection hands on: coefficient of U, sums of w t' and w, mass on its set's hole."""
     if cell < 0:
@@ -176,7 +175,7 @@ def _handed_on(weight, cell, up, value):
     )
 
 
-@numba.njit(inline="always")
+@inline
 def _take_off(w, t, handed, remembers, holes, hole_rank, hole):
     """What a rejection puts on the holes: (on the first one, what of it is by forgetting them).
 
@@ -198,7 +197,7 @@ def _take_off(w, t, handed, remembers, holes, hole_rank, hole):
     return first, forgotten
 
 
-@numba.njit(inline="always")
+@inline
 def _with_budget(budget, room, t):
     """(weight, room, t) of a first rejection with a budget above the local one."""
     return t / budget, max(room - (budget - t), 0.0), budget

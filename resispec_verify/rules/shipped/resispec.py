@@ -32,6 +32,7 @@ from resispec_verify.kernels.elementwise.probabilities import at
 from resispec_verify.kernels.elementwise.proxy_rows import proportional_identity
 from resispec_verify.kernels.elementwise.ratio_order import ratio_order
 from resispec_verify.kernels.elementwise.residuals import Proxy, normalize, proxy, ratio_or_all
+from resispec_verify.kernels.jit import may_compile
 from resispec_verify.kernels.paths import shaped as shaped_paths
 from resispec_verify.kernels.paths.last_round import last_round
 from resispec_verify.kernels.paths.path_sum import PathSum
@@ -104,8 +105,10 @@ class ResiSpec(ShapedRule):
     source = "ResiSpec, Algorithm 1 (arXiv 2608.24411)"
     place = 150
 
-    def last_round(self, state: State) -> tuple[Array, Array]:
-        """Summed over rejected tokens by the sorted prefix sums of R/q; in float64 on the CPU."""
+    def last_round(self, state: State) -> tuple[Array, Array] | None:
+        """Summed over rejected tokens by the sorted prefix sums of R/q; in float64 on the CPU, compiled."""
+        if not may_compile():
+            return None
         xp = array_namespace(state.residual)
         R, q = (to_numpy(a).astype(np.float64) for a in (state.residual, state.draft))
         vocab = R.shape[-1]
