@@ -106,7 +106,8 @@ def _detectable(result: AuditResult) -> str:
         else f"first tokens that are off by a total variation of {tv:.3f}"
     )
     return (
-        f"That is no proof: {how} would have been found with probability {result.power:g}; a smaller one may be missed."
+        f"That is no proof: {how} would have been found with probability {result.power:g}; a smaller one may "
+        "be missed."
     )
 
 
