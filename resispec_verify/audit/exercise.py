@@ -94,8 +94,8 @@ class Exercise:
                 else "the draft is the target itself, or all is accepted"
             )  # fmt: skip
             return (
-                f"{name}: {accepted} of {drafts['drafted']} draft tokens were accepted, {rejected} rejected; what "
-                f"happens to {what} ones was hardly tested (--least-drafts {self.least}): {why}"
+                f"{name}: {accepted} of {drafts['drafted']} draft tokens were accepted, {rejected} rejected; "
+                f"what happens to {what} ones was hardly tested (--least-drafts {self.least}): {why}"
             )
         if self._rounds and not self._long:
             return (

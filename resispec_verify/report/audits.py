@@ -100,8 +100,8 @@ def _detectable(result: AuditResult) -> str:
     if tv >= 1:
         return "Too few tokens to be sure of finding anything."
     how = (
-        f"a fault that moves {100 * tv:.1f} percentage points of probability the same way everywhere, between "
-        "more and less probable tokens,"
+        f"a fault that moves {100 * tv:.1f} percentage points of probability the same way everywhere, "
+        "between more and less probable tokens,"
         if result.mode == "laws"
         else f"first tokens that are off by a total variation of {tv:.3f}"
     )

@@ -120,7 +120,10 @@ def test_nobody_listens(cli, served):
         (("ON", "--reference", "ON/"), "is both audited and its own reference"),
         (("127.0.0.1:8000", "--reference", "OFF"), "127.0.0.1:8000: did you mean http://127.0.0.1:8000?"),
         (("ON", "--reference", "localhost:8000/v1"), "did you mean http://localhost:8000/v1?"),
-        (("ON", "--reference", "OFF", "--draft-url", "localhost:8002"), "did you mean http://localhost:8002?"),
+        (
+            ("ON", "--reference", "OFF", "--draft-url", "localhost:8002"),
+            "did you mean http://localhost:8002?",
+        ),
     ],
 )
 def test_bad_usage_is_one_line(cli, served, arguments, said):
