@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -72,6 +73,22 @@ def test_a_faulty_server_is_rejected_and_named(cli, served):
     assert (found["verdict"], found["stopped"]) == ("rejected", "rejected")
     assert found["looks_like"]
     assert found["smallest"]["request"]["url"].startswith(on)
+
+
+def test_the_loop_of_the_howto_repeats_the_smallest_request(cli, served, tmp_path, monkeypatch, capsys):
+    on, off = served("correction-from-next-row", "vllm")
+    run = cli("audit", on, "--reference", off, *SMALL, "--json", tmp_path / "audit.json")
+    assert run.status == 1, run.err
+    off = json.loads((tmp_path / "audit.json").read_text())["results"][0]["smallest"]["tokens_off"]
+    assert off
+    howto = (Path(__file__).parents[2] / "docs" / "howto-audit.md").read_text(encoding="utf-8")
+    (loop,) = re.findall(r"```text\n(import json\n.*?)```", howto, flags=re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    capsys.readouterr()
+    exec(compile(loop, "howto-audit.md", "exec"), {})
+    assert capsys.readouterr().out.splitlines() == [
+        f"{one['token']} came {one['seen']} times, due {round(one['due'], 1)}" for one in off
+    ]
 
 
 def test_a_chat_has_no_laws_and_is_sampled(cli, served):
