@@ -88,8 +88,9 @@ class Exercise:
                 return None
             what = "accepted" if accepted <= rejected else "rejected"
             why = (
-                "the draft does not fit, or nothing is accepted" if what == "accepted" and drafts["drafted"]
-                else "speculation may be off" if not drafts["drafted"]
+                "speculation may be off" if not drafts["drafted"]
+                else "more --tokens have more of them" if max(accepted, rejected) < self.least
+                else "the draft does not fit, or nothing is accepted" if what == "accepted"
                 else "the draft is the target itself, or all is accepted"
             )  # fmt: skip
             return (

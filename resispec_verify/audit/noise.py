@@ -29,6 +29,7 @@ PROBED = 2
 # Of a line of a journal.
 BAND = "band"
 DREW = "as it drew its own tokens"
+MEASURED = {"how", "laws", "mean", "largest", "bound", "used"}
 # What a reference reports while it draws is another law, not the same with noise, where it is so far off and
 # so many times farther than what it says when it is asked again, on average.
 ANOTHER = 0.05
@@ -103,6 +104,8 @@ def _kept(band: Any, journal: Journal | None) -> dict[str, Any]:
         and band.keys() == {"tv", "measured", "given"}
         and isinstance(band["tv"], (int, float))
         and 0 <= band["tv"] < 1
+        and isinstance(band["measured"], list)
+        and all(isinstance(one, dict) and one.keys() == MEASURED for one in band["measured"])
     ):
         return band
     where = "" if journal is None else f"{journal.path}: "

@@ -172,8 +172,8 @@ class _Run:
         self._measure(pieces)
         if drafted := sum(piece.drafted or 0 for piece in pieces):
             self.found.notes.append(
-                f"the reference verified {drafted} draft tokens itself: is it the one without speculation, "
-                "or are the two swapped?"
+                f"the reference verified {drafted} draft tokens itself: is it the engine without "
+                "speculation, or are the two swapped?"
             )
         plain = self._stream(pieces)
         if self._control(plain):

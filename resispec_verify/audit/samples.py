@@ -202,17 +202,19 @@ class SampleAudit:
 
     def _prefixes_off(self, most: int = 5) -> list[dict[str, Any]]:
         """First tokens whose counts differ most, over all pairs of their prompt."""
-        rows = []
+        rows: dict[tuple[int, tuple[Token, ...]], dict[str, Any]] = {}
         for prompt, pairs in Counter(prompt for prompt, _, _ in self.pairs).items():
             mine = [(one, other) for which, one, other in self.pairs if which == prompt]
             for length in range(min(2, self.settings.first), self.settings.first + 1):
                 seen, due = (Counter(tuple(pair[i][:length]) for pair in mine) for i in (0, 1))
-                rows += [
-                    {"prompt": prompt, "tokens": list(tokens), "seen": seen[tokens] / pairs,
-                     "due": due[tokens] / pairs, "pairs": pairs}
-                    for tokens in seen | due
-                ]  # fmt: skip
-        return sorted(rows, key=lambda row: -abs(row["seen"] - row["due"]))[:most]
+                for tokens in seen | due:
+                    # One that ended before this length was counted at its own, with all that go on from it.
+                    rows.setdefault(
+                        (prompt, tokens),
+                        {"prompt": prompt, "tokens": list(tokens), "seen": seen[tokens] / pairs,
+                         "due": due[tokens] / pairs, "pairs": pairs},
+                    )  # fmt: skip
+        return sorted(rows.values(), key=lambda row: -abs(row["seen"] - row["due"]))[:most]
 
     def _one_only(self) -> bool:
         """Whether the engine gave one completion for each prompt, and the reference more."""

@@ -76,7 +76,7 @@ class EngineOptions(Options):
                 "say what is audited and against what, once each: audit --url http://127.0.0.1:8001 "
                 "--reference-url http://127.0.0.1:8000, the same engine without speculation"
             )
-        if on == off or (
+        if on[0].rstrip("/") == off[0].rstrip("/") or (
             os.path.exists(on[0]) and os.path.exists(off[0]) and os.path.samefile(on[0], off[0])
         ):
             raise InputError(
@@ -235,8 +235,7 @@ class _Audit:
 
     def _open(self, name: str, *, law: bool = False) -> Engine:
         chosen = self.engines
-        if "://" not in name and re.fullmatch(r"[\w.-]+:\d+(/\S*)?", name):
-            raise InputError(f"{name}: did you mean http://{name}?")
+        _no_address(name)
         if "://" in name:
             found = connect(
                 name, schema=chosen.schema, key_env=chosen.key_env, timeout=chosen.timeout,
@@ -259,6 +258,7 @@ class _Audit:
             if not draft.gives_laws:
                 raise InputError(f"--draft-url {name}: gives no log-probabilities of token ids; leave it out")
             return draft
+        _no_address(name)
         law = load_callable(name, " or http://host:port")
         return FunctionEngine(law, name, law=law)
 
@@ -277,6 +277,12 @@ class _Audit:
             "prompts": [list(p) if not isinstance(p, str) else p for p in settings.prompts],
             "settings": facts,
         }
+
+
+def _no_address(name: str) -> None:
+    """Refuse an address without its scheme, which would be read as FILE.py:function."""
+    if "://" not in name and re.fullmatch(r"[\w.-]+:\d+(/\S*)?", name):
+        raise InputError(f"{name}: did you mean http://{name}?")
 
 
 def _public(address: str) -> str:

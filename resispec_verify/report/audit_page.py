@@ -36,7 +36,7 @@ SAID = {
     "rejected": "Rejected: with speculation this engine does not emit what it emits without.",
     "not-rejected": "Not rejected: no difference from the engine without speculation was found.",
     "reference-mismatch": "Nothing can be said: the reference itself failed the test.",
-    "not-exercised": "Nothing can be said: speculation was hardly at work.",
+    "not-exercised": "Nothing can be said: speculation was hardly at work, or there were too few tokens.",
     "error": "Nothing can be said: the audit did not come to its end.",
 }
 NEXT = {

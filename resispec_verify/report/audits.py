@@ -82,7 +82,9 @@ def sentences(result: AuditResult) -> list[str]:
     """Reasons, how sure one may be, what it was tested against, and what is odd."""
     found = [reason if reason.endswith("?") else f"{reason}." for reason in result.reasons]
     if result.detectable_tv is not None:
-        found += [_detectable(result), _tested(result.sampling)]
+        if not (result.verdict == "not-exercised" and result.detectable_tv >= 1):  # else a reason says it
+            found.append(_detectable(result))
+        found.append(_tested(result.sampling))
     found += [_drafts(result.drafts)] if result.drafts else []
     found += _control(result)
     if result.verdict in ("rejected", "not-rejected"):
@@ -104,7 +106,8 @@ def _detectable(result: AuditResult) -> str:
         else f"first tokens that are off by a total variation of {tv:.3f}"
     )
     return (
-        f"That is no proof: {how} would have been found with probability {result.power:g}, a smaller one not."
+        f"That is no proof: {how} would have been found with probability {result.power:g}; a smaller one may "
+        "be missed."
     )
 
 
@@ -164,8 +167,11 @@ def _smallest(smallest: Mapping[str, Any], engine: str) -> list[str]:
         f"Smallest request that shows it: {smallest['tokens']} tokens after one prompt, "
         f"{smallest['requests']} times, seeds {seeds[0]} to {seeds[1]}."
     ]
-    far = max(smallest.get("tokens_off") or [{"z": 0.0}], key=lambda one: abs(one["z"]))
-    if abs(far["z"]) >= 2.0:
+    off = smallest.get("tokens_off", [])  # none in mode samples: there are no laws to count against
+    far = max(off, key=lambda one: abs(one["z"]), default=None)
+    if far is None:
+        found.append("  Count their beginnings, and those of as many of the reference's with other seeds.")
+    elif abs(far["z"]) >= 2.0:
         found.append(
             f"  Count the tokens of all of them: {far['token']!r} came {far['seen']} times, where "
             f"{far['due']:.1f} are due."

@@ -80,6 +80,7 @@ def test_the_band_is_measured_once(tmp_path, monkeypatch):
         ('"laws":[', '"laws":[{"tokens":[1],"logprobs":[0],"complete":true},'),
         ('"laws":[', '"laws":null,"old":['),
         ('"tv":', '"tv":-'),
+        ('"used":', '"kept":'),
     ],
 )
 def test_a_journal_that_is_damaged_or_of_another_version_is_refused(tmp_path, was, now):

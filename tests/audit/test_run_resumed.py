@@ -224,6 +224,6 @@ def test_what_is_odd_of_its_own_log_probabilities_is_a_note():
             return super().complete(prompt, count, seed, sampling, own_laws=own_laws)
 
     one, other = two(None)
-    found = audit(Odd(one.engine), other, replace(SETTINGS, tokens=300))
+    found = audit(Odd(one.engine), other, replace(SETTINGS, tokens=400))
     assert found.verdict == "not-rejected"
     assert "asked for log-probabilities, engine: status 500 (1 times)" in found.notes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,7 +19,8 @@ from fake_server import FakeServer
 
 HELPERS = Path(__file__).parents[1] / "helpers"
 LITTLE = ("--length", 12, "--least-drafts", 8)
-SMALL = (*LITTLE, "--tokens", 240, "--concurrency", 2)
+# Some 330 tokens are the fewest of which it can be said what would have been found.
+SMALL = (*LITTLE, "--tokens", 400, "--concurrency", 2)
 KEYS = {
     "verdict", "reasons", "notes", "tokens", "requests", "log10_evidence", "found_after", "detectable_tv",
     "control", "band", "drafts", "looks_like", "smallest", "path", "sampling", "facts", "stopped", "seed",
@@ -60,7 +62,7 @@ def test_a_clean_server_is_not_rejected(cli, served, schema, tmp_path):
     assert found.keys() >= KEYS
     assert (found["verdict"], found["mode"]) == ("not-rejected", "laws")
     assert (found["engine"], found["reference"]) == (on, off)
-    assert found["tokens"] >= 240
+    assert found["tokens"] >= 400
 
 
 def test_a_faulty_server_is_rejected_and_named(cli, served):
@@ -71,6 +73,22 @@ def test_a_faulty_server_is_rejected_and_named(cli, served):
     assert (found["verdict"], found["stopped"]) == ("rejected", "rejected")
     assert found["looks_like"]
     assert found["smallest"]["request"]["url"].startswith(on)
+
+
+def test_the_loop_of_the_howto_repeats_the_smallest_request(cli, served, tmp_path, monkeypatch, capsys):
+    on, off = served("correction-from-next-row", "vllm")
+    run = cli("audit", on, "--reference", off, *SMALL, "--json", tmp_path / "audit.json")
+    assert run.status == 1, run.err
+    off = json.loads((tmp_path / "audit.json").read_text())["results"][0]["smallest"]["tokens_off"]
+    assert off
+    howto = (Path(__file__).parents[2] / "docs" / "howto-audit.md").read_text(encoding="utf-8")
+    (loop,) = re.findall(r"```text\n(import json\n.*?)```", howto, flags=re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    capsys.readouterr()
+    exec(compile(loop, "howto-audit.md", "exec"), {})
+    assert capsys.readouterr().out.splitlines() == [
+        f"{one['token']} came {one['seen']} times, due {round(one['due'], 1)}" for one in off
+    ]
 
 
 def test_a_chat_has_no_laws_and_is_sampled(cli, served):
@@ -115,11 +133,19 @@ def test_nobody_listens(cli, served):
         (("ON", "--reference", "OFF", "--resume", "-"), "--resume needs a file"),
         (("ON", "--reference", "one.jsonl"), "give two files of completions (.jsonl), or two engines"),
         (("ON", "--reference", "missing.py:plain"), "missing.py"),
+        (("ON", "--reference", "ON"), "is both audited and its own reference; nothing would be compared"),
+        (("ON", "--reference", "ON/"), "is both audited and its own reference"),
+        (("127.0.0.1:8000", "--reference", "OFF"), "127.0.0.1:8000: did you mean http://127.0.0.1:8000?"),
+        (("ON", "--reference", "localhost:8000/v1"), "did you mean http://localhost:8000/v1?"),
+        (
+            ("ON", "--reference", "OFF", "--draft-url", "localhost:8002"),
+            "did you mean http://localhost:8002?",
+        ),
     ],
 )
 def test_bad_usage_is_one_line(cli, served, arguments, said):
     on, off = served()
-    names = {"ON": on, "OFF": off}
+    names = {"ON": on, "ON/": f"{on}/", "OFF": off}
     run = cli("audit", *[names.get(one, one) for one in arguments])
     assert_refused(run, said)
     assert_one_line(run.err)
@@ -139,7 +165,7 @@ def test_bad_usage_is_one_line(cli, served, arguments, said):
 def test_prompts_are_refused_by_their_line(cli, tmp_path, line, said):
     file = tmp_path / "prompts.jsonl"
     file.write_text(f'"a prompt"\n\n{line}\n')
-    run = cli("audit", "http://127.0.0.1:9", "--reference", "http://127.0.0.1:9", "--prompts", file)
+    run = cli("audit", "http://127.0.0.1:9", "--reference", "http://127.0.0.1:10", "--prompts", file)
     assert_refused(run, f"{file}:3: {said}")
 
 
@@ -216,6 +242,16 @@ def test_two_files(cli, tmp_path):
     assert_refused(
         cli("audit", files[0], "--reference", files[1], "--resume", tmp_path / "j"), "are for engines"
     )
+
+
+def test_one_file_under_two_names_is_refused(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "on.jsonl").write_text('{"tokens": [1, 2]}\n' * 50)
+    for other in ("on.jsonl", str(tmp_path / "on.jsonl")):
+        run = cli("audit", "on.jsonl", "--reference", other)
+        assert_refused(run, "on.jsonl: is both audited and its own reference; nothing would be compared")
+    (tmp_path / "off.jsonl").symlink_to(tmp_path / "on.jsonl")
+    assert_refused(cli("audit", "on.jsonl", "--reference", "off.jsonl"), "its own reference")
 
 
 def test_a_server_that_dies_is_an_error_with_the_evidence_so_far(cli, served):

@@ -171,7 +171,7 @@ TEXT = {
     "audit-error-both": "audit on.jsonl --url on.jsonl --reference off.jsonl",
     "audit-error-engine": "audit samplers.py:nothing --reference samplers.py:right",
     "audit-error-mixed": "audit on.jsonl --reference http://127.0.0.1:9",
-    "audit-error-seeds": "audit on.jsonl --reference on.jsonl --first 3",
+    "audit-error-same": "audit on.jsonl --reference on.jsonl --first 3",
     "audit-error-short": "audit on.jsonl --reference off.jsonl",
     "audit-error-out": "audit on.jsonl --reference off.jsonl --first 3 --out page.html",
     "record-error": "record --target nowhere.gguf --out o.pt",

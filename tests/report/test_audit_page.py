@@ -12,11 +12,12 @@ from dataclasses import replace
 import pytest
 from fake_engine import engines
 from fake_server import FakeServer
+from rich.console import Console
 
 from resispec_verify.audit.settings import VERDICTS, AuditResult, AuditSettings
 from resispec_verify.cli import main
 from resispec_verify.report.audit_page import NEXT, SAID, audit_page
-from resispec_verify.report.audits import sentences
+from resispec_verify.report.audits import plainly, print_audit, sentences
 from resispec_verify.report.plots.audit import plot_cuts, plot_evidence, plot_prefixes
 
 EVIL = "<script>alert(1)</script>\"'&\x00\ud800\u202e$x_{"
@@ -67,7 +68,8 @@ def found(verdict="rejected", **more):
         notes=["a remark"], prompts=8, tokens=64, requests=2, log10_evidence=12.3 if rejected else 0.2,
         found_after=40 if rejected else None, detectable_tv=None if rejected else 0.031,
         control={"tokens": 2560, "log10_evidence": 0.4, "detectable_tv": 0.09},
-        band={"tv": 1e-3, "given": False, "others": 0.04, "measured": [{"how": "anew", "mean": 1e-3}]},
+        band={"tv": 1e-3, "given": False, "others": 0.04,
+              "measured": [{"how": "anew", "mean": 1e-3, "used": True}]},
         drafts={"drafted": 342, "accepted": 168, "source": "its counters"},
         looks_like="too cold: as if drawn at 0.8 times the temperature" if rejected else None,
         tokens_off=[{"token": 338, "seen": 41, "due": 6.9, "z": 12.5}] if rejected else [],
@@ -89,7 +91,7 @@ def found(verdict="rejected", **more):
 
 def sampled(**more):
     """A rejection in mode samples."""
-    prefix = {"prompt": 1, "tokens": [" a", " b"], "seen": 0.34, "due": 0.14, "beyond_noise": True}
+    prefix = {"prompt": 1, "tokens": [" a", " b"], "seen": 0.34, "due": 0.14, "pairs": 50}
     path = {"engine": [[1, 0.0], [310, 6.8]], "reference": [[1, 0.0], [310, -0.6]]}
     control = {"pairs": 310, "log10_evidence": 0.6, "detectable_tv": 0.5}
     return found(
@@ -166,7 +168,7 @@ def test_each_picture_carries_its_numbers():
             "tokens": "[' a', ' b']",
             "engine": "0.34",
             "reference": "0.14",
-            "beyond noise": "yes",
+            "pairs": "50",
         }
     ]
 
@@ -237,9 +239,65 @@ def test_nothing_was_gathered():
 
 
 def test_too_few_tokens_exclude_nothing():
-    words = Page(audit_page(found("not-rejected", detectable_tv=1.0), "")).words()
+    words = Page(audit_page(found("error", detectable_tv=1.0), "")).words()
     assert "nothing surely" in words
-    assert "Too few tokens to exclude anything." in words
+    assert "Too few tokens to be sure of finding anything." in words
+
+
+def test_a_wide_band_has_a_line_unless_it_was_given():
+    how = [{"how": "asked again alone", "mean": 0.03, "used": True},
+           {"how": "as it drew its own tokens", "mean": 0.4, "used": False}]  # fmt: skip
+    wide = {"tv": 0.031, "given": False, "others": 0.04, "measured": how}
+    said = " ".join(sentences(found("not-rejected", band=wide)))
+    assert "asked again alone 0.03, as it drew its own tokens 0.4, not used: another law)" in said
+    assert "That band is wide: the law of a text depends on batching or on the cache." in said
+    assert "not used: another law" not in " ".join(sentences(found()))
+    for band in (wide | {"given": True}, wide | {"tv": 0.004}):
+        assert "That band is wide" not in " ".join(sentences(found("not-rejected", band=band)))
+
+
+@pytest.mark.parametrize(
+    ("log10", "shown"),
+    [(-0.3, "0.5"), (0.0, "1.0"), (3.0, "1,000"), (6.5, "10^6.5"), (400.0, "10^400.0"), ("inf", "inf")],
+)
+def test_evidence_is_written_as_people_do(log10, shown):
+    assert plainly(log10) == shown
+
+
+def test_settings_that_were_tested_are_named():
+    text = " ".join(sentences(found("not-rejected")))
+    assert "Tested at temperature 1, no filters: other settings are audits of their own." in text
+    sampling = found().sampling | {"temperature": 0.7, "top_k": 40, "top_p": 0.9}
+    text = " ".join(sentences(found("not-rejected", sampling=sampling)))
+    assert "Tested at temperature 0.7 and top_k 40, top_p 0.9: other" in text
+    assert "moves 3.1 percentage points of probability the same way everywhere" in text
+
+
+@pytest.mark.parametrize(
+    ("off", "said"),
+    [
+        ([{"token": 5, "seen": 20, "due": 6.9, "z": 5.0}, {"token": 6, "seen": 0, "due": 40.0, "z": -6.3}],
+         "Count the tokens of all of them: 6 came 0 times, where 40.0 are due."),
+        ([{"token": 5, "seen": 8, "due": 6.9, "z": 0.4}], "No single token stands out in them"),
+        (None, "Count their beginnings, and those of as many of the reference's with other seeds."),
+    ],
+)  # fmt: skip
+def test_what_to_count_in_the_smallest_requests(off, said):
+    one = found()
+    if off is None:  # mode samples has no laws to count against
+        del one.smallest["tokens_off"]
+    else:
+        one.smallest["tokens_off"] = off
+    console = Console(file=io.StringIO(), width=200)
+    print_audit(one, console)
+    assert said in console.file.getvalue()
+
+
+def test_counts_of_first_tokens_are_printed_by_prompt():
+    console = Console(file=io.StringIO(), width=200)
+    print_audit(sampled(), console)
+    (row,) = [line for line in console.file.getvalue().splitlines() if '[" a", " b"]' in line]
+    assert re.split(r"\s{2,}", row.strip()) == ["2", '[" a", " b"]', "17 of 50", "7 of 50"]
 
 
 def texts(axes):
