@@ -74,7 +74,7 @@ def _moved(result: AuditResult) -> str:
 
 
 def _first(name: str, verdict: str, console: Any) -> None:
-    console.print(f"{printable(name)}: ", end="", markup=False)
+    console.print(f"{printable(name, None)}: ", end="", markup=False)
     console.print(verdict.replace("-", " "), style=COLOURS[verdict], end="")
 
 

@@ -420,7 +420,7 @@ def test_a_fault_that_shows_only_on_the_data(cli, tmp_path, dump):
     path = tmp_path / "own.py"
     path.write_text(f"{HEADER}\nclass Bad(Mine):\n    def final(self, s): return s.residual[..., :3] / 2 "
                     "if s.residual.shape[-1] == 6 else s.residual\n")  # fmt: skip
-    result = cli("kl", "--logits", dump, "--rule", f"{path}:Bad")
+    result = cli("kl", "--logits", dump, "--rule", f"{path}:Bad", "--jobs", 1)
     assert result.status == 2
     assert_one_line(result.err, "final(state) must have shape (5, 6), got (5, 3)")
 

@@ -340,6 +340,7 @@ ELSEWHERE = {
     "path_identity.identity_of": "tests/kernels/test_kernels_rows.py; elsewhere it is path_identity",
     "marginal.summation_error": "a number",
     "marginal.number": "returns a float",
+    "marginal.verdict_on": "returns a verdict",
     "expansion.eps_of": "returns a float",
     "expansion.fair_draws": "takes no arrays",
     "expansion.usable_candidates": "takes no arrays",
