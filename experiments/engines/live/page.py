@@ -68,7 +68,7 @@ ROWS = (
     ),
     Row(
         "transformers-assistant", TRANSFORMERS, "assistant model",
-        FUNCTIONS.format("transformers", "generate", "plain") + " --tokens 3000 --seconds 1500",
+        FUNCTIONS.format("transformers", "generate", "plain") + " --tokens 1000 --seconds 420",
     ),
 )  # fmt: skip
 
