@@ -64,7 +64,8 @@ ROWS = (
     ),
     Row(
         "openvino-lookup", OPENVINO, "prompt lookup, continuous batching",
-        FUNCTIONS.format("openvino", "prompt_lookup_many", "plain_many") + " --concurrency 16 --tokens 4000 --seconds 900",
+        FUNCTIONS.format("openvino", "prompt_lookup_many", "plain_many")
+        + " --concurrency 16 --tokens 4000 --seconds 900",
     ),
     Row(
         "transformers-assistant", TRANSFORMERS, "assistant model",
