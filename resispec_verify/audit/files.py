@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from resispec_verify.errors import InputError
+from resispec_verify.evidence.repeated_draws import RepeatTest
 from resispec_verify.evidence.two_samples import Tokens, TwoSampleTest
 from resispec_verify.inputs import real, shown, whole
 
@@ -201,24 +202,12 @@ def audit_files(
     prompts = sorted(a.completions, key=str)
     each = alpha / 2
     needed = math.ceil(-math.log2(each))
-    pairs = sum(min(len(a.completions[p]), len(b.completions[p])) for p in prompts)
-    if pairs < needed:
-        raise InputError(
-            f"{a.path} and {b.path}: {pairs} pairs of completions, of which no number of differences could "
-            f"reject at alpha {alpha:g}; draw at least {needed} of each, and better some hundreds"
-        )
+    _enough(a, b, needed, alpha)
     test = _compare(a, b, prompts, first)
     control = _control(b, prompts, first)
     unlike = max(control.log_evidence, test.repeated["off"].log_evidence) >= -math.log(each)
     found, repeats = test.found_at(each), test.repeated["on"].found_at(each)
-    if control.pairs < needed:
-        notes.append(f"{b.path} has too few completions of a prompt to be held against itself")
-    for stream, repeated in ((a, test.repeated["on"]), (b, test.repeated["off"])):
-        if repeated.equal == repeated.neighbours > 0:
-            notes.append(
-                f"{stream.path}: all completions of a prompt are equal; unless the law has one token "
-                "only, as at temperature 0, they were drawn with one seed, and say nothing about it"
-            )
+    notes += _of_little_use(a, b, test, control, needed)
     notes += _remarks(control.found_at(each), test.repeated["off"].found_at(each), repeats, b)
     verdict = "not-rejected" if found is None and repeats is None else "rejected"
     if verdict == "not-rejected" and not unlike:
@@ -241,33 +230,66 @@ def audit_files(
         "found_at": found,
         "detectable_tv": best.tv,
         "detectable_of": {"first_tokens": best.length, "cells": best.cells},
-        "witness": [
-            {
-                "prompt": prompts[one.prompt],
-                "tokens": list(one.tokens),
-                "frequency_on": one.on,
-                "frequency_off": one.off,
-                "log_evidence": one.log_evidence,
-                "beyond_noise": one.beyond_noise,
-            }
-            for one in test.witness(each, _SHOWN)
-        ],
-        "repeated": {
-            name: {
-                "distinct": one.distinct,
-                "equal_neighbours": one.equal,
-                "neighbours": one.neighbours,
-                "log_evidence": one.log_evidence,
-                "found_at": one.found_at(each),
-            }
-            for name, one in test.repeated.items()
-        },
+        "witness": _differences(test, prompts, each),
+        "repeated": {name: _repeats(one, each) for name, one in test.repeated.items()},
         "control": {
             "pairs": control.pairs,
             "log_evidence": control.log_evidence,
             "found_at": control.found_at(each),
         },
         "notes": notes,
+    }
+
+
+def _enough(a: Stream, b: Stream, needed: int, alpha: float) -> None:
+    """Refuse fewer pairs than could reject."""
+    pairs = sum(min(len(rows), len(b.completions[prompt])) for prompt, rows in a.completions.items())
+    if pairs < needed:
+        raise InputError(
+            f"{a.path} and {b.path}: {pairs} pairs of completions, of which no number of differences could "
+            f"reject at alpha {alpha:g}; draw at least {needed} of each, and better some hundreds"
+        )
+
+
+def _of_little_use(
+    a: Stream, b: Stream, test: TwoSampleTest, control: TwoSampleTest, needed: int
+) -> list[str]:
+    """What the completions cannot tell, in sentences."""
+    found = []
+    if control.pairs < needed:
+        found.append(f"{b.path} has too few completions of a prompt to be held against itself")
+    for stream, repeated in ((a, test.repeated["on"]), (b, test.repeated["off"])):
+        if repeated.equal == repeated.neighbours > 0:
+            found.append(
+                f"{stream.path}: all completions of a prompt are equal; unless the law has one token "
+                "only, as at temperature 0, they were drawn with one seed, and say nothing about it"
+            )
+    return found
+
+
+def _differences(test: TwoSampleTest, prompts: list[Prompt], alpha: float) -> list[dict[str, Any]]:
+    """The prefixes that differ most, plain."""
+    return [
+        {
+            "prompt": prompts[one.prompt],
+            "tokens": list(one.tokens),
+            "frequency_on": one.on,
+            "frequency_off": one.off,
+            "log_evidence": one.log_evidence,
+            "beyond_noise": one.beyond_noise,
+        }
+        for one in test.witness(alpha, _SHOWN)
+    ]
+
+
+def _repeats(one: RepeatTest, alpha: float) -> dict[str, Any]:
+    """Whether completions of one stream repeat each other, plain."""
+    return {
+        "distinct": one.distinct,
+        "equal_neighbours": one.equal,
+        "neighbours": one.neighbours,
+        "log_evidence": one.log_evidence,
+        "found_at": one.found_at(alpha),
     }
 
 
