@@ -280,8 +280,6 @@ def test_first_use(compare, quick, tmp_path):
 @pytest.mark.parametrize("rule", ["specinfer", "optimal-sequential", "resispec"])
 def test_jobs(compare, rows, rule):
     """The same positions by two threads and by one; the speed-up is one over the ratio."""
-    if "--jobs" not in process_help("kl"):
-        pytest.skip("`kl` has no --jobs")
     kl = ["kl", "--logits", str(rows.path), "--positions", f"0:{len(rows.p)}", "--rule", rule]
 
     def by(jobs):
@@ -294,16 +292,8 @@ def test_jobs(compare, rows, rule):
     )  # fmt: skip
 
 
-def process_help(name):
-    """What ``--help`` of a command prints."""
-    run = [sys.executable, "-m", "resispec_verify", name, "--help"]
-    return subprocess.run(run, check=True, stdout=subprocess.PIPE, text=True).stdout
-
-
 def test_verdicts(compare, rows):
     """Verdicts alone, against the whole command."""
-    if "verdict" not in process_help("kl"):
-        pytest.skip("`kl` has no --until verdict")
     kl = ["kl", "--logits", str(rows.path), "--positions", f"0:{len(rows.p)}", "--rule", "resispec"]
 
     def run(*more):
