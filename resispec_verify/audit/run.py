@@ -130,7 +130,8 @@ class _Run:
             found.stopped, found.reasons = "error", [*found.reasons, str(error)]
             found.verdict = "error" if found.verdict == "not-rejected" else found.verdict
         if found.verdict == "error" and found.requests:
-            found.notes.append("what was gathered before is in the evidence above; a journal keeps it")
+            kept = "; the journal keeps it" if self.journal is not None else ""
+            found.notes.append(f"what was gathered before is in the evidence above{kept}")
         found.notes += [f"{text} ({times} times)" for text, times in self.oddities.items()]
         found.seconds = time.monotonic() - self.started
         return found
@@ -153,8 +154,6 @@ class _Run:
         )
         gatherer.until = self.until
         return gatherer
-
-    # Mode "laws".
 
     def _laws(self) -> str:
         chosen = self.settings
