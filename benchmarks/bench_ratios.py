@@ -32,6 +32,7 @@ BATCH = 16
 EASY = 3e7  # paths of two rejections
 MOST_PATHS = 5e8
 SORT = "`argsort(p/q)`"
+BOTH = "softmax of both matrices"
 
 
 def softmax(*logits):
@@ -43,12 +44,28 @@ def sort(p, q):
     np.argsort(p / q)
 
 
+def in_batches(rows):
+    return [slice(i, i + BATCH) for i in range(0, len(rows.p), BATCH)]
+
+
+def softmax_of_all(rows):
+    for b in in_batches(rows):
+        softmax(rows.target_logits[b], rows.draft_logits[b])
+
+
 def test_token_free_rounds(compare, rows):
-    batches = [slice(i, i + BATCH) for i in range(0, len(rows.p), BATCH)]
+    compare(
+        f"SpecInfer's rounds, n = 3, {len(rows.p)} positions",
+        lambda: [operational_marginals(SpecInfer(), rows.p[b], rows.q[b], 3) for b in in_batches(rows)],
+        BOTH, lambda: softmax_of_all(rows), goal=0.5, positions=len(rows.p),
+    )  # fmt: skip
+
+
+def test_token_free_identities(compare, rows):
     uniforms = np.random.default_rng(0).random((BATCH, 3))
 
     def rounds():
-        for b in batches:
+        for b in in_batches(rows):
             p, q = rows.p[b], rows.q[b]
             operational_marginals(SpecInfer(), p, q, 3)
             for rule in (SpecInfer(), ResiSpec()):
@@ -56,12 +73,18 @@ def test_token_free_rounds(compare, rows):
 
     compare(
         f"SpecInfer's rounds, n = 3, and both path identities, {len(rows.p)} positions",
-        rounds,
-        "softmax of both matrices",
-        lambda: [softmax(rows.target_logits[b], rows.draft_logits[b]) for b in batches],
-        goal=4,
-        positions=len(rows.p),
-    )
+        rounds, BOTH, lambda: softmax_of_all(rows), goal=1.5, positions=len(rows.p),
+    )  # fmt: skip
+
+
+def test_optimal_sequential_marginal(compare, rows):
+    compare(
+        f"`optimal-sequential`'s marginal, n = 3, {len(rows.p)} positions",
+        lambda: [
+            operational_marginals(OptimalSequential(), rows.p[b], rows.q[b], 3) for b in in_batches(rows)
+        ],
+        BOTH, lambda: softmax_of_all(rows), goal=3, positions=len(rows.p),
+    )  # fmt: skip
 
 
 def test_divergences_and_limit(compare, rows):
@@ -108,14 +131,38 @@ def test_resispec(compare, rows, n, gap, goal):
     )
 
 
+def quiet(*arguments):
+    with contextlib.redirect_stdout(None):
+        return command([str(argument) for argument in arguments])
+
+
 def test_kl(compare, rows):
     positions = min(16, len(rows.p))
+    kl = ("kl", "--logits", rows.path, "--positions", f"0:{positions}")
+    compare(f"`kl` with defaults, {positions} positions together", lambda: quiet(*kl), rounds=2)
 
-    def kl():
-        with contextlib.redirect_stdout(None):
-            command(["kl", "--logits", str(rows.path), "--positions", f"0:{positions}"])
 
-    compare(f"`kl` with defaults, {positions} positions together", kl, rounds=2)
+def test_kl_of_one_rule(compare, rows):
+    """The whole command in this process: reading, rounds, identities, divergences, limit, verdict, table."""
+    kl = ("kl", "--logits", rows.path, "--positions", f"0:{len(rows.p)}", "--rule", "specinfer")
+    compare(
+        f"`kl --rule specinfer`, {len(rows.p)} positions",
+        lambda: quiet(*kl), BOTH, lambda: softmax_of_all(rows), goal=3, positions=len(rows.p),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("vocab", [151_936, 262_144])
+def test_kl_of_one_rule_at_width(compare, quick, tmp_path, synthetic_logits, vocab):
+    positions, vocab = (2, 4_096) if quick else (32, vocab)
+    target, draft = (synthetic_logits(positions, vocab, seed).astype(np.float16) for seed in (0, 1))
+    path = tmp_path / "wide.npz"
+    np.savez(path, target_logits=target, draft_logits=draft)
+    compare(
+        f"`kl --rule specinfer`, {positions} positions, V = {vocab:,}",
+        lambda: quiet("kl", "--logits", path, "--rule", "specinfer"),
+        BOTH, lambda: [softmax(target[i : i + 1], draft[i : i + 1]) for i in range(positions)],
+        goal=4, positions=positions,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("rule", [SpecInfer(), KSeq(), OptimalSequential()], ids=lambda rule: rule.name)
@@ -277,30 +324,21 @@ def test_first_use(compare, quick, tmp_path):
     compare("first use: `kl` on the README's example, nothing compiled yet", first, rounds=2, warm=False)
 
 
-@pytest.mark.parametrize("rule", ["specinfer", "optimal-sequential", "resispec"])
+@pytest.mark.parametrize("rule", ["specinfer", "optimal-sequential", "optimal-joint", "resispec"])
 def test_jobs(compare, rows, rule):
     """The same positions by two threads and by one; the speed-up is one over the ratio."""
-    kl = ["kl", "--logits", str(rows.path), "--positions", f"0:{len(rows.p)}", "--rule", rule]
-
-    def by(jobs):
-        with contextlib.redirect_stdout(None):
-            command([*kl, "--jobs", str(jobs)])
-
+    kl = ("kl", "--logits", rows.path, "--positions", f"0:{len(rows.p)}", "--rule", rule, "--jobs")
     compare(
         f"`kl --rule {rule} --jobs 2`, {len(rows.p)} positions",
-        lambda: by(2), "`--jobs 1`", lambda: by(1), goal=0.56, rounds=3,
+        lambda: quiet(*kl, 2), "`--jobs 1`", lambda: quiet(*kl, 1), goal=0.56, rounds=3,
     )  # fmt: skip
 
 
 def test_verdicts(compare, rows):
     """Verdicts alone, against the whole command."""
-    kl = ["kl", "--logits", str(rows.path), "--positions", f"0:{len(rows.p)}", "--rule", "resispec"]
-
-    def run(*more):
-        with contextlib.redirect_stdout(None):
-            command([*kl, *more])
-
+    kl = ("kl", "--logits", rows.path, "--positions", f"0:{len(rows.p)}", "--rule", "resispec")
     compare(
         f"`kl --rule resispec --until verdict`, {len(rows.p)} positions",
-        lambda: run("--until", "verdict"), "the same without", run, goal=0.1, rounds=1, warm=False,
+        lambda: quiet(*kl, "--until", "verdict"), "the same without", lambda: quiet(*kl),
+        goal=0.1, rounds=1, warm=False,
     )  # fmt: skip

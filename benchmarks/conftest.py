@@ -119,13 +119,22 @@ def point(benchmark: Any, quick: bool) -> Callable[..., None]:
 
 
 @pytest.fixture(scope="session")
-def synthetic() -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
-    """Target and draft ``(V,)`` of any width: a Zipf law, disturbed twice by log-normal noise."""
+def synthetic_logits() -> Callable[[int, int, int], np.ndarray]:
+    """Logits ``(rows, V)`` of any width: a Zipf law, disturbed by log-normal noise."""
+
+    def make(rows: int, vocab: int, seed: int) -> np.ndarray:
+        noise = np.random.default_rng(seed).standard_normal((rows, vocab))
+        return -1.2 * np.log(np.arange(1, vocab + 1)) + noise
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def synthetic(synthetic_logits: Any) -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
+    """Target and draft ``(V,)`` of any width: the same law, disturbed twice."""
 
     def make(vocab: int) -> tuple[np.ndarray, np.ndarray]:
-        rng = np.random.default_rng(0)
-        logits = -1.2 * np.log(np.arange(1, vocab + 1)) + rng.standard_normal((2, vocab))
-        target, draft = Sampling().probabilities(logits, dtype=np.float64)
+        target, draft = Sampling().probabilities(synthetic_logits(2, vocab, 0), dtype=np.float64)
         return target, draft
 
     return make

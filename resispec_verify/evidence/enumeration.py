@@ -212,7 +212,7 @@ def _token_free(rule: Rule, target: Array, draft: Array, n: int, drawn_from: Arr
     xp = array_namespace(target)
     state = rule.start(target, draft, n)
     weight = xp.ones((*target.shape[:-1], 1), dtype=target.dtype, device=target.device)
-    placed, acceptance = xp.zeros_like(target), []
+    placed, acceptance = compiled.zeros_apart(target), []
     steps: list[tuple[Any, Any]] = []
     condition: Any = 1.0
     for _ in range(n):

@@ -60,7 +60,7 @@ def path_identity(target: Array, draft: Array, proxy: ProxyOf, candidates: Array
         _check(candidates, target, rounds)
     current = target
     weight = xp.ones((*target.shape[:-1], 1), dtype=target.dtype, device=target.device)
-    total = xp.zeros_like(target)
+    total = compiled.zeros_apart(target)
     for i in range(rounds):
         tokens = candidates(i, current) if callable(candidates) else candidates[:, i]
         k = proxy(current, draft, tokens)

@@ -127,3 +127,34 @@ def test_drawn_candidates_are_the_same(rows, dtype):
             for token in (a, b):
                 assert edges[i, token] >= u - slack
                 assert token == 0 or edges[i, token - 1] <= u + slack
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("vocab", [9, 12, 31])
+def test_last_bits_do_not_depend_on_where_what_is_read_lies(vocab, kind):
+    rng = np.random.default_rng(vocab)
+    p, q = (rng.dirichlet(np.ones(vocab), 1).astype(kind) for _ in range(2))
+    memory = np.zeros(4096, kind)
+
+    def at(start, values):
+        memory[start : start + vocab] = values[0]
+        return memory[start : start + vocab].reshape(1, vocab)
+
+    for out in (at(1000, p), at(3000, p)):  # below and above what is read
+        for gap in range(40):
+            compiled._subtract(at(2000, p), at(2000 + vocab + gap, q), out)
+            assert out.tobytes() == compiled.subtract(p, q).tobytes()
+
+
+@pytest.mark.parametrize("make", [lambda a: compiled.apart(a.shape, a.dtype), compiled.zeros_apart])
+@pytest.mark.parametrize("shape", [(1, 2), (3, 12), (2, 127), (2, 128), (1, 4096)])
+def test_what_is_written_to_lies_apart_from_all_else(make, shape):
+    for dtype in (np.float64, np.float32):
+        out = make(np.ones(shape, dtype))
+        assert (out.shape, out.dtype, out.flags.c_contiguous) == (shape, dtype, True)
+        row = shape[-1] * out.itemsize
+        whole = out if out.base is None else out.base
+        before = out.ctypes.data - whole.ctypes.data
+        after = whole.nbytes - out.nbytes - before
+        # Another array begins after the last row of this one, or ends before its first.
+        assert min(before, after) + row >= 1024

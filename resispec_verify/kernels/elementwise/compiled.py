@@ -5,14 +5,19 @@ arrays, without the temporaries. Sums run over blocks of 128 and then over the b
 passes through at most ``128 + log2(V / 128)`` additions; `reassoc` lets a block be added in vector registers.
 Large outputs are allocated by NumPy, which asks for huge pages; compiled code does not, and first touching
 its pages would take most of the time.
+
+A loop that both writes and adds has vector registers only where what it writes is some way from what it
+reads: the compiler tests that as it runs, and adds in another order where it is not so. Such a loop writes to
+what `apart` or `zeros_apart` made, so that the last bits do not depend on where a small array happens to be.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
-from array_api_compat import is_numpy_array
+from array_api_compat import array_namespace, is_numpy_array
 
 from resispec_verify.arrays import Array
 from resispec_verify.kernels.jit import inline, jit, may_compile
@@ -20,11 +25,13 @@ from resispec_verify.kernels.jit import inline, jit, may_compile
 __all__ = [
     "accept_ratio",
     "accumulate",
+    "apart",
     "compilable",
     "draw",
     "proportional_k",
     "split",
     "subtract",
+    "zeros_apart",
 ]
 
 BLOCK = 128
@@ -32,6 +39,9 @@ SERIES = 1e-3  # |m/p - 1| below which the divergence is summed as a series
 
 # Sums inside a block may be reordered, so that they use vector registers.
 REORDER = {"reassoc"}
+
+# Bytes, several times what a loop in vector registers goes through at once.
+_MARGIN = 1024
 
 
 def compilable(*arrays: Any) -> bool:
@@ -47,6 +57,31 @@ def compilable(*arrays: Any) -> bool:
         and all(is_numpy_array(a) and a.dtype == first.dtype and a.shape == first.shape for a in arrays)
         and all(a.ndim == 2 and a.shape[1] > 0 and a.strides[1] == a.itemsize for a in arrays)
     )
+
+
+def apart(shape: tuple[int, ...], dtype: Any) -> Array:
+    """``np.empty``, at least `_MARGIN` bytes away from the same token of any other array."""
+    margin, size = _MARGIN // np.dtype(dtype).itemsize, math.prod(shape)
+    if shape[-1] >= margin:  # then the array itself keeps others away
+        return np.empty(shape, dtype)
+    return np.empty(size + 2 * margin, dtype)[margin : margin + size].reshape(shape)
+
+
+def zeros_apart(like: Array) -> Array:
+    """Zeros in the shape of an array of any library; see `apart`."""
+    if not is_numpy_array(like):
+        return array_namespace(like).zeros_like(like)
+    if like.shape[-1] * like.itemsize >= _MARGIN:
+        return np.zeros(like.shape, like.dtype)  # untouched pages
+    out = apart(like.shape, like.dtype)
+    out[...] = 0
+    return out
+
+
+@jit(inner=True)
+def row_apart(vocab, dtype):
+    """The same for a row, in compiled code."""
+    return np.empty(vocab + 2 * _MARGIN, dtype)[_MARGIN : _MARGIN + vocab]
 
 
 @jit()
@@ -104,14 +139,14 @@ def _subtract(current, draft, out):
 
 def subtract(current: Array, draft: Array) -> Array:
     """See `residuals.standard_residual`."""
-    out = np.empty_like(current)
+    out = apart(current.shape, current.dtype)
     _subtract(current, draft, out)
     return out
 
 
 @jit(fastmath=REORDER)
 def accumulate(placed, law, accept, weight):
-    """Add ``weight law accept`` to ``placed`` in place; (accepted, rejected) mass by row."""
+    """Add ``weight law accept`` to ``placed`` in place (`zeros_apart`); (accepted, rejected) mass by row."""
     zero = law.dtype.type(0)
     rows, vocab = law.shape
     blocks = (vocab + BLOCK - 1) // BLOCK
@@ -165,11 +200,11 @@ def _split(total, k, current, weight, rest):
 
 
 def split(total: Array, k: Array, current: Array, weight: Array) -> tuple[Array, Array]:
-    """One round of the path identity: add ``weight min(k, R)`` to ``total`` in place.
+    """One round of the path identity: add ``weight min(k, R)`` to ``total`` in place, of `zeros_apart`.
 
     Returns the weight and the current target of the next round.
     """
-    rest = np.empty_like(current)
+    rest = apart(current.shape, current.dtype)
     return _split(total, k, current, weight, rest), rest
 
 

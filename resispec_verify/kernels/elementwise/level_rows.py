@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from resispec_verify.arrays import Array
-from resispec_verify.kernels.elementwise.compiled import BLOCK, REORDER, add_up
+from resispec_verify.kernels.elementwise.compiled import BLOCK, REORDER, add_up, apart
 from resispec_verify.kernels.elementwise.rows import Rounds
 from resispec_verify.kernels.jit import jit
 
@@ -104,7 +104,7 @@ def level_rounds(target: Array, draft: Array, levels: Array, drawn_from: Array |
     """
     (rows, n), kind = (levels.shape[0], levels.shape[1] - 1), target.dtype
     shapes = (target.shape, (rows, n), (rows, n + 1), (rows, n), (rows, 2))
-    found = Rounds(*(np.empty(shape, kind) for shape in shapes))
+    found = Rounds(*(apart(shape, kind) for shape in shapes))
     given = (target, draft, draft if drawn_from is None else drawn_from, levels)
     _all_rounds(*(np.ascontiguousarray(a) for a in given), tuple(found))
     return found

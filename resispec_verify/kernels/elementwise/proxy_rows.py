@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from resispec_verify.arrays import Array
-from resispec_verify.kernels.elementwise.compiled import BLOCK, REORDER, add_up
+from resispec_verify.kernels.elementwise.compiled import BLOCK, REORDER, add_up, apart, row_apart
 from resispec_verify.kernels.elementwise.rows import normalised
 from resispec_verify.kernels.jit import jit
 
@@ -128,7 +128,7 @@ def _proportional(target, draft, tokens, uniforms, given, total):
     """All rounds of the path identity of ResiSpec's proxy; see `proportional_identity`."""
     rows, vocab = target.shape
     one = target.dtype.type(1)
-    rest = np.empty(vocab, target.dtype)
+    rest = row_apart(vocab, target.dtype)
     sums = np.empty((2, (vocab + BLOCK - 1) // BLOCK), target.dtype)
     for b in range(rows):
         q, out = draft[b], total[b]
@@ -167,7 +167,7 @@ def proportional_identity(
     lists = np.zeros(shape, np.int64) if tokens is None else np.asarray(tokens[:, :rounds], np.int64)
     coins = np.zeros(shape) if uniforms is None else uniforms[:, :rounds]
     lists, coins = (np.ascontiguousarray(a) for a in (lists, coins.astype(target.dtype)))
-    total = np.empty(target.shape, target.dtype)
+    total = apart(target.shape, target.dtype)
     p, q = (np.ascontiguousarray(a) for a in (target, draft))
     _proportional(p, q, lists, coins, tokens is not None, total)
     return total

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from resispec_verify.arrays import Array
-from resispec_verify.kernels.elementwise.compiled import BLOCK, REORDER, add_up
+from resispec_verify.kernels.elementwise.compiled import BLOCK, REORDER, add_up, apart, row_apart
 from resispec_verify.kernels.jit import jit
 
 __all__ = ["Rounds", "normalised", "standard_identity", "standard_rounds"]
@@ -139,7 +139,7 @@ def _standard(target, draft, drawn_from, fair, telescoping, found):
     """All rounds of rows ``(B, V)``; ``telescoping`` weighs them by what is left, not by what is rejected."""
     placed, accepted, weights, left, totals = found
     rows, vocab = target.shape
-    rest = np.empty(vocab, target.dtype)
+    rest = row_apart(vocab, target.dtype)
     sums = np.empty((3, (vocab + BLOCK - 1) // BLOCK), target.dtype)
     for b in range(rows):
         p, q, s, out = target[b], draft[b], drawn_from[b], placed[b]
@@ -168,7 +168,7 @@ def _standard(target, draft, drawn_from, fair, telescoping, found):
 def _all_rounds(target: Array, draft: Array, n: int, drawn_from: Array | None, telescoping: bool) -> Rounds:
     rows, kind = target.shape[0], target.dtype
     shapes = (target.shape, (rows, n), (rows, n + 1), (rows, n), (rows, 2))
-    found = Rounds(*(np.empty(shape, kind) for shape in shapes))
+    found = Rounds(*(apart(shape, kind) for shape in shapes))
     given = [np.ascontiguousarray(a) for a in (target, draft, draft if drawn_from is None else drawn_from)]
     _standard(*given, drawn_from is None, telescoping, tuple(found))
     return found

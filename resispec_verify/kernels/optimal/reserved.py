@@ -10,7 +10,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from resispec_verify.arrays import Array
-from resispec_verify.kernels.elementwise.compiled import compilable
+from resispec_verify.kernels.elementwise.compiled import apart, compilable
 from resispec_verify.kernels.elementwise.residuals import normalize, share_of
 from resispec_verify.kernels.jit import jit
 
@@ -39,7 +39,7 @@ def reserve(target: Array, draft: Array, first: Array, level: Array, fallback: A
     A row without mass becomes ``fallback``.
     """
     if compilable(target, draft, fallback):
-        out, weight = np.empty_like(target), np.empty((target.shape[0], 1), target.dtype)
+        out, weight = apart(target.shape, target.dtype), np.empty((target.shape[0], 1), target.dtype)
         _reserve(target, draft, *_by_row(target, first, level), fallback, out, weight)
         return out, weight
     xp = array_namespace(target, draft)
