@@ -23,7 +23,7 @@ from resispec_verify.kernels.elementwise.probabilities import filter_logits, sof
 
 __all__ = ["Pair", "Sampling", "pair_from_logits", "pair_from_probabilities"]
 
-_ELEMENTS = 1 << 16  # of a temporary: half a mebibyte in float64
+_ELEMENTS = 1 << 19  # of a temporary: 4 MiB in float64
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy as np
 
 from resispec_verify.backends import Backend
 from resispec_verify.cli import compile_ahead, interrupts
+from resispec_verify.cli.allocator import keep_freed_memory
 from resispec_verify.cli.options.sources import OpeningOptions, SourceOptions
 from resispec_verify.cli.output import open_dump, progress
 from resispec_verify.distributions import Pair
@@ -34,6 +35,7 @@ _Result = TypeVar("_Result")
 def collected(items: Iterable[_Item], work: Callable[[_Item], _Result]) -> tuple[list[_Result], list[str]]:
     """What the work on each item gave, and one line for each item that could not be used."""
     results, failures = [], []
+    keep_freed_memory()
     for item in items:
         try:
             results.append(work(item))

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_numpy_array
 
 from resispec_verify.arrays import Array
 from resispec_verify.backends import to_numpy
@@ -212,7 +212,8 @@ def _token_free(rule: Rule, target: Array, draft: Array, n: int, drawn_from: Arr
     xp = array_namespace(target)
     state = rule.start(target, draft, n)
     weight = xp.ones((*target.shape[:-1], 1), dtype=target.dtype, device=target.device)
-    placed, acceptance = compiled.zeros_apart(target), []
+    placed = compiled.zeros_beside(target) if is_numpy_array(target) else xp.zeros_like(target)
+    acceptance = []
     steps: list[tuple[Any, Any]] = []
     condition: Any = 1.0
     for _ in range(n):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_numpy_array
 
 from resispec_verify.arrays import Array
 from resispec_verify.errors import InputError
@@ -60,7 +60,7 @@ def path_identity(target: Array, draft: Array, proxy: ProxyOf, candidates: Array
         _check(candidates, target, rounds)
     current = target
     weight = xp.ones((*target.shape[:-1], 1), dtype=target.dtype, device=target.device)
-    total = compiled.zeros_apart(target)
+    total = compiled.zeros_beside(target) if is_numpy_array(target) else xp.zeros_like(target)
     for i in range(rounds):
         tokens = candidates(i, current) if callable(candidates) else candidates[:, i]
         k = proxy(current, draft, tokens)

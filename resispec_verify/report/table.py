@@ -7,10 +7,6 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich import box
-from rich.table import Table
-from rich.text import Text
-
 __all__ = ["csv_text", "number", "print_lines", "print_records", "printable"]
 
 COLOURS = {
@@ -41,6 +37,10 @@ def print_records(
     left : sequence of str
         Columns of words, which begin at their left.
     """
+    from rich import box  # here, because `--help` needs none of it
+    from rich.table import Table
+    from rich.text import Text
+
     title = printable(title, None)
     records = [{c: printable(value, None) for c, value in record.items()} for record in records]
     columns = list(records[0])

@@ -7,6 +7,7 @@ Arrays of torch and CuPy are worked on by one thread: those libraries use the co
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -78,7 +79,8 @@ def evaluate_dump(
     left = _missing(tables, start, stop)
     if run is None:
         jobs = jobs or cores()
-        spans = _spans(dump, reading, left, backend, jobs)
+        light = all(rule.depends_on == "nothing" for rule in evaluation.rules)
+        spans = _spans(dump, reading, left, backend, jobs, light=light)
         found = evaluate_spans(dump, reading, evaluation, spans, backend=backend, note=note, jobs=jobs)
     else:
         found = run(reading, cut(left, batch_size(dump, reading)))
@@ -132,19 +134,25 @@ def over_batches(
     def on_span(span: Span) -> list[T]:
         return [work(batch) for batch in pairs_between(dump, reading, span, backend, Clock())]
 
-    found = {}
-    for one, results in _on_threads(on_span, _spans(dump, reading, [span], backend, jobs), backend, jobs):
+    found, spans = {}, _spans(dump, reading, [span], backend, jobs)
+    for one, results in _on_threads(on_span, spans, backend, jobs):
         found[one] = results
         advance(one[1] - one[0])
     return [result for one in sorted(found) for result in found[one]]
 
 
-def _spans(dump: FlatDump, reading: Reading, left: list[Span], backend: Backend, jobs: int) -> list[Span]:
-    """Batches of what is left, as many as there are threads if nothing else is asked for."""
+def _spans(
+    dump: FlatDump, reading: Reading, left: list[Span], backend: Backend, jobs: int, *, light: bool = False
+) -> list[Span]:
+    """Batches of what is left; where nothing else is asked for, of like sizes and as many for each thread."""
     if reading.batch is not None or backend.name != "numpy":
         return cut(left, batch_size(dump, reading))
-    each = -(-sum(last - first for first, last in left) // jobs)
-    return cut(left, max(1, min(rows_in_cache(dump.vocab), each)))
+    most, spans = rows_in_cache(dump.vocab, light=light), list[Span]()
+    for first, last in left:
+        rounds = -(-(last - first) // (most * jobs))
+        ends = [first + (last - first) * i // (rounds * jobs) for i in range(rounds * jobs + 1)]
+        spans += [(i, j) for i, j in itertools.pairwise(ends) if i < j]
+    return spans
 
 
 def _on_threads(

@@ -40,8 +40,11 @@ Span = tuple[int, int]
 PHASES = ("load", "softmax", "rounds", "divergences", "limit")
 # Elements of one float64 batch (positions x vocab): 8 MiB an array.
 _BATCH_ELEMENTS = 1 << 20
-# The same for processors, 1 MiB an array: a rule works on several, which shall stay in a core's cache.
+# The same for processors: 1 MiB an array, since a rule works on several, which shall stay in a core's cache.
 _CACHED_ELEMENTS = 1 << 17
+# Where each position takes much the same, and little: 4 MiB. Kernels go through a batch row by row, so its
+# rows need not fit together, and what a batch costs whatever its size is small beside this.
+_LIGHT_ELEMENTS = 1 << 19
 
 
 class Clock:
@@ -215,9 +218,9 @@ def positions_at_once(vocab: int) -> int:
     return max(2, min(64, _BATCH_ELEMENTS // vocab))
 
 
-def rows_in_cache(vocab: int) -> int:
-    """The same for NumPy."""
-    return max(1, min(64, _CACHED_ELEMENTS // vocab))
+def rows_in_cache(vocab: int, *, light: bool = False) -> int:
+    """The same for NumPy; ``light``: the work on a position is one of a few passes over its tokens."""
+    return max(1, min(64, (_LIGHT_ELEMENTS if light else _CACHED_ELEMENTS) // vocab))
 
 
 def batch_size(dump: FlatDump, reading: Reading) -> int:

@@ -146,7 +146,7 @@ def test_last_bits_do_not_depend_on_where_what_is_read_lies(vocab, kind):
             assert out.tobytes() == compiled.subtract(p, q).tobytes()
 
 
-@pytest.mark.parametrize("make", [lambda a: compiled.apart(a.shape, a.dtype), compiled.zeros_apart])
+@pytest.mark.parametrize("make", [lambda a: compiled.apart(a.shape, a.dtype), compiled.zeros_beside])
 @pytest.mark.parametrize("shape", [(1, 2), (3, 12), (2, 127), (2, 128), (1, 4096)])
 def test_what_is_written_to_lies_apart_from_all_else(make, shape):
     for dtype in (np.float64, np.float32):

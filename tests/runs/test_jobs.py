@@ -252,7 +252,20 @@ def test_rows_that_fit_a_core(vocab, rows):
     assert rows_in_cache(vocab) == rows
 
 
-def test_a_small_dump_is_cut_for_all_threads(dump):
-    kept: list[tuple[int, int]] = []
-    numbers(dump, jobs=3, keep=lambda span, _: kept.append(span))
-    assert sorted(kept) == [(0, 4), (4, 8), (8, 11)]
+@pytest.mark.parametrize(("vocab", "rows"), [(1, 64), (49152, 10), (262144, 2), (1 << 22, 1)])
+def test_rows_of_light_work(vocab, rows):
+    assert rows_in_cache(vocab, light=True) == rows
+
+
+def test_a_dump_is_cut_alike_for_all_threads(dump, monkeypatch):
+    def spans(jobs: int) -> list[tuple[int, int]]:
+        kept: list[tuple[int, int]] = []
+        numbers(dump, jobs=jobs, keep=lambda span, _: kept.append(span))
+        return sorted(kept)
+
+    assert spans(1) == [(0, 11)]
+    assert spans(3) == [(0, 3), (3, 7), (7, 11)]
+    monkeypatch.setattr("resispec_verify.runs.over_dumps.rows_in_cache", lambda vocab, light: 4)
+    assert spans(1) == [(0, 3), (3, 7), (7, 11)]
+    assert spans(2) == [(0, 2), (2, 5), (5, 8), (8, 11)]
+    assert spans(13) == [(i, i + 1) for i in range(11)]

@@ -8,7 +8,7 @@ its pages would take most of the time.
 
 A loop that both writes and adds has vector registers only where what it writes is some way from what it
 reads: the compiler tests that as it runs, and adds in another order where it is not so. Such a loop writes to
-what `apart` or `zeros_apart` made, so that the last bits do not depend on where a small array happens to be.
+what `apart` or `zeros_beside` made, so that the last bits do not depend on where a small array happens to be.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import math
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, is_numpy_array
+from array_api_compat import is_numpy_array
 
 from resispec_verify.arrays import Array
 from resispec_verify.kernels.jit import inline, jit, may_compile
@@ -31,7 +31,7 @@ __all__ = [
     "proportional_k",
     "split",
     "subtract",
-    "zeros_apart",
+    "zeros_beside",
 ]
 
 BLOCK = 128
@@ -67,13 +67,11 @@ def apart(shape: tuple[int, ...], dtype: Any) -> Array:
     return np.empty(size + 2 * margin, dtype)[margin : margin + size].reshape(shape)
 
 
-def zeros_apart(like: Array) -> Array:
-    """Zeros in the shape of an array of any library; see `apart`."""
-    if not is_numpy_array(like):
-        return array_namespace(like).zeros_like(like)
-    if like.shape[-1] * like.itemsize >= _MARGIN:
-        return np.zeros(like.shape, like.dtype)  # untouched pages
-    out = apart(like.shape, like.dtype)
+def zeros_beside(rows: Array) -> Array:
+    """Zeros in the shape of some rows, likewise."""
+    if rows.shape[-1] * rows.itemsize >= _MARGIN:
+        return np.zeros(rows.shape, rows.dtype)  # pages that nobody has touched
+    out = apart(rows.shape, rows.dtype)
     out[...] = 0
     return out
 
@@ -146,7 +144,7 @@ def subtract(current: Array, draft: Array) -> Array:
 
 @jit(fastmath=REORDER)
 def accumulate(placed, law, accept, weight):
-    """Add ``weight law accept`` to ``placed`` in place (`zeros_apart`); (accepted, rejected) mass by row."""
+    """Add ``weight law accept`` to ``placed`` in place (`zeros_beside`); (accepted, rejected) mass by row."""
     zero = law.dtype.type(0)
     rows, vocab = law.shape
     blocks = (vocab + BLOCK - 1) // BLOCK
@@ -200,7 +198,7 @@ def _split(total, k, current, weight, rest):
 
 
 def split(total: Array, k: Array, current: Array, weight: Array) -> tuple[Array, Array]:
-    """One round of the path identity: add ``weight min(k, R)`` to ``total`` in place, of `zeros_apart`.
+    """One round of the path identity: add ``weight min(k, R)`` to ``total`` in place, of `zeros_beside`.
 
     Returns the weight and the current target of the next round.
     """

@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 
 from resispec_verify.kernels.jit import jit
 
-__all__ = ["Inside", "RatioBuckets", "edges", "filled_and_open", "looked_into", "ratio_buckets"]
+__all__ = [
+    "Inside",
+    "RatioBuckets",
+    "edges",
+    "empty_buckets",
+    "fill",
+    "filled_and_open",
+    "looked_into",
+    "ratio_buckets",
+]
 
 _OCTAVES = 32  # what lies further below the highest level shares the first bucket
 _MOST_BITS = 7  # of the fraction: 4,097 buckets, whose sums stay in the cache
@@ -70,23 +79,38 @@ class Inside(NamedTuple):
 
 
 @jit()
-def _keys(p, q, shift, base, last, keys):
+def fill(p, q, buckets):
+    """Put one position's tokens into buckets that `empty_buckets` made, in the place of what is in them."""
+    keys, sums, below, above, shift, base = buckets
+    count = sums.shape[0]
     for x in range(p.shape[0]):
         ratio = p[x] / q[x] if q[x] > 0.0 else np.inf
-        keys[x] = min(max((np.float64(ratio).view(np.int64) >> shift) - base, 0), last)
-
-
-@jit()
-def _add(p, q, keys, sums, below, above):
-    buckets = sums.shape[0]
+        keys[x] = min(max((np.float64(ratio).view(np.int64) >> shift) - base, 0), count - 1)
+    for b in range(count):
+        sums[b, 0] = sums[b, 1] = 0.0
     for x in range(p.shape[0]):
         b = keys[x]
         sums[b, 0] += p[x]
         sums[b, 1] += q[x]
-    for b in range(buckets):
+    for b in range(count):
         below[b + 1, 0], below[b + 1, 1] = below[b, 0] + sums[b, 0], below[b, 1] + sums[b, 1]
-    for b in range(buckets - 1, -1, -1):
+    for b in range(count - 1, -1, -1):
         above[b] = above[b + 1] + sums[b, 1]
+
+
+def empty_buckets(vocab: int, highest: int) -> RatioBuckets:
+    """Buckets for positions of so many tokens, for `fill`.
+
+    Parameters
+    ----------
+    highest : int
+        At least 1. Above it ratios share the last bucket, or that of one power of two.
+    """
+    bits = min(max(vocab.bit_length() - _TOKENS, 0), _MOST_BITS)
+    count = (_OCTAVES << bits) + 1
+    shift, base = 52 - bits, (1023 + math.frexp(highest)[1] - _OCTAVES) << bits
+    sums, below, above = np.zeros((count, 2)), np.zeros((count + 1, 2)), np.zeros(count + 1)
+    return RatioBuckets(np.empty(vocab, np.uint16), sums, below, above, shift, base)
 
 
 def ratio_buckets(p: NDArray[np.float64], q: NDArray[np.float64], highest: int) -> RatioBuckets:
@@ -97,23 +121,17 @@ def ratio_buckets(p: NDArray[np.float64], q: NDArray[np.float64], highest: int) 
     p, q : float64 (V,)
         Non-negative and finite; one position.
     highest : int
-        At least 1. Above it ratios share the last bucket, or that of one power of two.
+        As `empty_buckets`.
     """
-    vocab = p.shape[0]
-    bits = min(max(vocab.bit_length() - _TOKENS, 0), _MOST_BITS)
-    count = (_OCTAVES << bits) + 1
-    shift, base = 52 - bits, (1023 + math.frexp(highest)[1] - _OCTAVES) << bits
-    keys = np.empty(vocab, np.uint16)
-    _keys(p, q, shift, base, count - 1, keys)
-    sums, below, above = np.zeros((count, 2)), np.zeros((count + 1, 2)), np.zeros(count + 1)
-    _add(p, q, keys, sums, below, above)
-    return RatioBuckets(keys, sums, below, above, shift, base)
+    buckets = empty_buckets(p.shape[0], highest)
+    fill(p, q, buckets)
+    return buckets
 
 
-def looked_into(p: NDArray[np.float64], q: NDArray[np.float64], buckets: RatioBuckets) -> Inside:
-    """Nothing yet: `filled_and_open` looks into buckets when it has to."""
+def looked_into(vocab: int, buckets: RatioBuckets) -> tuple[NDArray, NDArray, NDArray]:
+    """Nothing yet: the last three of `Inside`. `filled_and_open` looks into buckets when it has to."""
     place = np.full((len(buckets.sums), 2), -1, np.int64)
-    return Inside(p, q, np.empty((p.shape[0], 2)), place, np.zeros(1, np.int64))
+    return np.empty((vocab, 2)), place, np.zeros(1, np.int64)
 
 
 def edges(buckets: RatioBuckets) -> NDArray[np.float64]:

@@ -83,6 +83,30 @@ def _round(rest, inverse, draft, placed, weight, sums):
 
 
 @jit(fastmath=REORDER)
+def _first_round(target, draft, rest, placed, sums):
+    """`_round` from a target of weight 1, and the sums of target and draft."""
+    zero = rest.dtype.type(0)
+    vocab = rest.shape[0]
+    for k in range(sums.shape[1]):
+        first, last = k * BLOCK, min((k + 1) * BLOCK, vocab)
+        here, tested = target[first:last], draft[first:last]
+        out, there = placed[first:last], rest[first:last]
+        taken = refused = left = whole = drawn = zero
+        for x in range(last - first):
+            p, q = here[x], tested[x]
+            both = q if q < p else p
+            after = p - q if q < p else zero
+            out[x], there[x] = both, after
+            taken += both
+            refused += q - p if q > p else zero
+            left += after
+            whole += p
+            drawn += q
+        sums[0, k], sums[1, k], sums[2, k], sums[3, k], sums[4, k] = taken, refused, left, whole, drawn
+    return add_up(sums[0]), add_up(sums[1]), add_up(sums[2]), add_up(sums[3]), add_up(sums[4])
+
+
+@jit(fastmath=REORDER)
 def _drawn_round(rest, inverse, draft, drawn_from, placed, weight, sums):
     """The same where candidates are drawn from another law than they are tested with."""
     zero, one = rest.dtype.type(0), rest.dtype.type(1)
@@ -140,17 +164,24 @@ def _standard(target, draft, drawn_from, fair, telescoping, found):
     placed, accepted, weights, left, totals = found
     rows, vocab = target.shape
     rest = row_apart(vocab, target.dtype)
-    sums = np.empty((3, (vocab + BLOCK - 1) // BLOCK), target.dtype)
+    sums = np.empty((5, (vocab + BLOCK - 1) // BLOCK), target.dtype)
     for b in range(rows):
         p, q, s, out = target[b], draft[b], drawn_from[b], placed[b]
         inverse = weight = target.dtype.type(1)
         weights[b, 0], steps = weight, 0
-        totals[b, 1] = _copied(s, out, sums[0])
-        totals[b, 0] = _copied(p, rest, sums[0])
-        for x in range(vocab):
-            out[x] = 0
+        whole = drawn = taken = refused = mass = target.dtype.type(0)
+        begun = fair and accepted.shape[1] > 0
+        if begun:
+            taken, refused, mass, whole, drawn = _first_round(p, q, rest, out, sums)
+        else:
+            drawn, whole = _copied(s, out, sums[0]), _copied(p, rest, sums[0])
+            for x in range(vocab):
+                out[x] = 0
+        totals[b, 0], totals[b, 1] = whole, drawn
         for i in range(accepted.shape[1]):
-            if fair:
+            if i == 0 and begun:
+                pass
+            elif fair:
                 taken, refused, mass = _round(rest, inverse, q, out, weight, sums)
             else:
                 taken, refused, mass = _drawn_round(rest, inverse, q, s, out, weight, sums)

@@ -23,7 +23,13 @@ from numpy.typing import NDArray
 
 from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise.compiled import compilable
-from resispec_verify.kernels.elementwise.ratio_buckets import filled_and_open, looked_into, ratio_buckets
+from resispec_verify.kernels.elementwise.ratio_buckets import (
+    Inside,
+    empty_buckets,
+    fill,
+    filled_and_open,
+    looked_into,
+)
 from resispec_verify.kernels.jit import jit, may_compile
 
 __all__ = ["levels", "levels_by_reductions", "overlap"]
@@ -82,19 +88,20 @@ def _find(buckets, inside, n, T):
     _search(T[0], buckets, inside, False, n, T)
 
 
-def _levels_of(p: NDArray[np.float64], q: NDArray[np.float64], candidates: int) -> NDArray[np.float64]:
-    """``T_1..T_{n+1}`` of one position."""
-    T = np.zeros(candidates + 1)
-    if candidates:
-        buckets = ratio_buckets(p, q, candidates)
-        _find(buckets, looked_into(p, q, buckets), candidates, T)
-    return _settled(T)
+@jit()
+def _levels_of_rows(p, q, buckets, looked, n, T):
+    """``T_1..T_{n+1}`` of all rows in one call, so that other threads have the interpreter meanwhile."""
+    tokens, place, used = looked
+    for b in range(p.shape[0]):
+        fill(p[b], q[b], buckets)
+        place[:], used[0] = -1, 0
+        _find(buckets, Inside(p[b], q[b], tokens, place, used), n, T[b])
 
 
 def _settled(T: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The levels descending to exactly 0; the recursion ended at or below it, so no step grows."""
-    T = np.minimum.accumulate(np.clip(T, 0.0, None))
-    T[-1] = 0.0
+    """Levels ``(..., n + 1)`` descending to exactly 0; the recursion ended at or below it: no step grows."""
+    T = np.minimum.accumulate(np.clip(T, 0.0, None), axis=-1)
+    T[..., -1] = 0.0
     return T
 
 
@@ -118,9 +125,12 @@ def levels(target: Array, draft: Array, candidates: int) -> Array:
     if not (on_host and may_compile()):
         return levels_by_reductions(target, draft, candidates)
     vocab = target.shape[-1]
-    rows = zip(*(np.asarray(a, np.float64).reshape(-1, vocab) for a in (target, draft)), strict=True)
-    found = np.asarray([_levels_of(p, q, candidates) for p, q in rows])
-    return xp.asarray(found.reshape(*target.shape[:-1], candidates + 1))
+    p, q = (np.ascontiguousarray(a, np.float64).reshape(-1, vocab) for a in (target, draft))
+    T = np.zeros((len(p), candidates + 1))
+    if candidates:
+        buckets = empty_buckets(vocab, candidates)
+        _levels_of_rows(p, q, buckets, looked_into(vocab, buckets), candidates, T)
+    return xp.asarray(_settled(T).reshape(*target.shape[:-1], candidates + 1))
 
 
 @jit(fastmath={"reassoc"})

@@ -15,13 +15,14 @@ from array_api_compat import array_namespace, is_numpy_array, is_torch_array
 from numpy.typing import NDArray
 
 from resispec_verify.arrays import Array
-from resispec_verify.kernels.elementwise.ratio_buckets import RatioBuckets, edges, ratio_buckets
+from resispec_verify.kernels.elementwise.ratio_buckets import RatioBuckets, edges, empty_buckets, fill
 from resispec_verify.kernels.elementwise.residuals import density_ratio
 from resispec_verify.kernels.jit import jit, may_compile
 
 __all__ = ["limit_in_buckets", "transport_limit", "transport_limit_by_sorting"]
 
 _UNIT = float(np.finfo(np.float64).eps) / 2.0
+_FEW = 2048  # tokens that are sorted in compiled code; NumPy sorts more than these faster
 
 
 def transport_limit(target: Array, draft: Array, candidates: int) -> Array:
@@ -52,10 +53,14 @@ def transport_limit(target: Array, draft: Array, candidates: int) -> Array:
     if not (on_host and may_compile()):
         return transport_limit_by_sorting(target, draft, candidates)
     vocab = target.shape[-1]
-    rows = zip(*(np.asarray(a, np.float64).reshape(-1, vocab) for a in (target, draft)), strict=True)
-    limits = [limit_in_buckets(p, q, ratio_buckets(p, q, candidates), candidates) for p, q in rows]
-    found = xp.asarray(np.asarray(limits, np.float64).reshape(target.shape[:-1]))
-    return _in_dtype(found, target.dtype)
+    p, q = (np.ascontiguousarray(a, np.float64).reshape(-1, vocab) for a in (target, draft))
+    least, buckets = np.empty(len(p)), empty_buckets(vocab, candidates)
+    _least_of_rows(p, q, buckets, edges(buckets), candidates, *_room_to_sort(), least)
+    for b in np.flatnonzero(np.isnan(least)):
+        fill(p[b], q[b], buckets)
+        least[b] = _least_by_sorting(p[b], q[b], buckets, candidates)
+    found = np.clip(1.0 + least + _slack(vocab, candidates), 0.0, 1.0)
+    return _in_dtype(xp.asarray(found.reshape(target.shape[:-1])), target.dtype)
 
 
 def transport_limit_by_sorting(target: Array, draft: Array, candidates: int) -> Array:
@@ -119,13 +124,63 @@ def _inside(order, p, q, p_sum, q_sum, candidates):
     return least
 
 
+@jit()
+def _sort(ratios, tokens):
+    """Tokens into ascending order of their ratios, in place (Shell's method, for a few hundred)."""
+    for gap in (701, 301, 132, 57, 23, 10, 4, 1):
+        for i in range(gap, ratios.shape[0]):
+            ratio, token, j = ratios[i], tokens[i], i
+            while j >= gap and ratios[j - gap] > ratio:
+                ratios[j], tokens[j] = ratios[j - gap], tokens[j - gap]
+                j -= gap
+            ratios[j], tokens[j] = ratio, token
+
+
+@jit()
+def _least(p, q, buckets, least_ratio, candidates, ratios, tokens):
+    """The least value at all prefixes; NaN where there is no room to sort those that can hold it."""
+    least, first, last = _at_ends(buckets.sums, buckets.below, least_ratio, candidates)
+    if first > last:
+        return least
+    count = 0
+    for x in range(p.shape[0]):
+        if first <= buckets.keys[x] <= last:
+            if count == tokens.shape[0]:
+                return np.nan
+            ratios[count], tokens[count] = p[x] / q[x] if q[x] > 0.0 else np.inf, x
+            count += 1
+    _sort(ratios[:count], tokens[:count])
+    before = buckets.below[first]
+    return min(least, _inside(tokens[:count], p, q, before[0], before[1], candidates))
+
+
+@jit()
+def _least_of_rows(p, q, buckets, least_ratio, candidates, ratios, tokens, least):
+    """All rows in one call, so that other threads have the interpreter meanwhile."""
+    for b in range(p.shape[0]):
+        fill(p[b], q[b], buckets)
+        least[b] = _least(p[b], q[b], buckets, least_ratio, candidates, ratios, tokens)
+
+
+def _room_to_sort() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    return np.empty(_FEW), np.empty(_FEW, np.int64)
+
+
+def _least_by_sorting(
+    p: NDArray[np.float64], q: NDArray[np.float64], buckets: RatioBuckets, candidates: int
+) -> float:
+    """`_least` where most tokens share a bucket."""
+    least, first, last = _at_ends(buckets.sums, buckets.below, edges(buckets), candidates)
+    inside = np.flatnonzero((buckets.keys >= first) & (buckets.keys <= last))
+    order = inside[np.argsort(density_ratio(p[inside], q[inside]))]
+    return min(least, _inside(order, p, q, *buckets.below[first], candidates))
+
+
 def limit_in_buckets(
     p: NDArray[np.float64], q: NDArray[np.float64], buckets: RatioBuckets, candidates: int
 ) -> float:
     """The limit of one position ``(V,)`` for ``1 <= n <= highest``, with its buckets."""
-    least, first, last = _at_ends(buckets.sums, buckets.below, edges(buckets), candidates)
-    if first <= last:
-        inside = np.flatnonzero((buckets.keys >= first) & (buckets.keys <= last))
-        order = inside[np.argsort(density_ratio(p[inside], q[inside]))]
-        least = min(least, _inside(order, p, q, *buckets.below[first], candidates))
+    least = _least(p, q, buckets, edges(buckets), candidates, *_room_to_sort())
+    if np.isnan(least):
+        least = _least_by_sorting(p, q, buckets, candidates)
     return min(max(1.0 + least + _slack(p.shape[0], candidates), 0.0), 1.0)
