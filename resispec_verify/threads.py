@@ -14,8 +14,8 @@ __all__ = ["as_finished", "at_most", "cores", "in_threads"]
 T = TypeVar("T")
 R = TypeVar("R")
 
-# How many threads `in_threads` may use here; None: all cores. A thread of a pool is one of many already.
-_most: ContextVar[int | None] = ContextVar("most", default=None)
+# How many threads `in_threads` may use here. A thread of a pool is one of many already.
+_most: ContextVar[Callable[[], int]] = ContextVar("most")
 
 
 def cores() -> int:
@@ -28,7 +28,7 @@ def cores() -> int:
 @contextmanager
 def at_most(threads: int | None) -> Iterator[None]:
     """Let `in_threads` use so many threads inside; None: all cores."""
-    before = _most.set(threads)
+    before = _most.set(lambda: threads or cores())
     try:
         yield
     finally:
@@ -41,10 +41,10 @@ def in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
     An interrupt does not wait for what has begun.
     """
     items = list(items)
-    threads = min(_most.get() or cores(), len(items))
+    threads = min(_most.get(cores)(), len(items))
     if threads <= 1:
         return [work(item) for item in items]
-    pool = _pool(threads)
+    pool = _pool(threads, lambda: 1)
     try:
         found = list(pool.map(work, items))
     except BaseException:
@@ -57,7 +57,8 @@ def in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
 def as_finished(work: Callable[[Any], R], items: Sequence[Any], threads: int) -> Iterator[tuple[Any, R]]:
     """Items and what the work on them gave, in the order in which they are finished.
 
-    No more than ``threads`` items are worked on at a time, and not many more are taken.
+    No more than ``threads`` items are worked on at a time, and not many more are taken. Once there are fewer
+    left, those that are under way may use the other threads.
 
     Parameters
     ----------
@@ -72,7 +73,7 @@ def as_finished(work: Callable[[Any], R], items: Sequence[Any], threads: int) ->
     """
     todo, running = iter(items), dict[Future[R], Any]()
     failed: tuple[Any, BaseException] | None = None
-    pool = _pool(threads)
+    pool = _pool(threads, lambda: 1 + max(threads - len(running), 0))
     try:
         while True:
             # One more for each thread waits, so that none waits for this thread to notice.
@@ -94,5 +95,6 @@ def as_finished(work: Callable[[Any], R], items: Sequence[Any], threads: int) ->
         raise failed[1]
 
 
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, initializer=_most.set, initargs=(1,))
+def _pool(threads: int, inside: Callable[[], int]) -> ThreadPoolExecutor:
+    """A pool, and how many threads `in_threads` may use in each of its own."""
+    return ThreadPoolExecutor(threads, initializer=_most.set, initargs=(inside,))

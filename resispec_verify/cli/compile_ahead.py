@@ -6,17 +6,17 @@ compiles what it would have.
 """
 
 import atexit
-import os
 import subprocess
 import sys
+
+from resispec_verify.threads import cores
 
 _started: list[subprocess.Popen[bytes]] = []
 
 
 def start() -> None:
     """Start the second process, where there is a core for it; it is ended with this one at the latest."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if cores < 2 or _started:
+    if cores() < 2 or _started:
         return
     # With the import path of this process: a checkout that is not installed compiles into its own cache.
     code = f"import sys; sys.path[:] = {sys.path!r}; from resispec_verify.cli.compile_ahead import run; run()"

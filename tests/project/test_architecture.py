@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "backends": {"errors"},
     "inputs": {"backends", "errors"},
     "topology": {"errors"},
-    "kernels": {"arrays", "backends", "errors"},
+    "kernels": {"arrays", "backends", "errors", "threads"},
     "oracle": set(),
     "proofs": {"errors", "oracle"},
     "dumps": {"errors"},

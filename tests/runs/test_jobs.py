@@ -211,20 +211,43 @@ def test_memory_of_a_device_is_that_of_one_thread(dump):
     assert notes == ["out of memory with 2 positions at a time; going on with 1 (--batch 1)"]
 
 
-def test_what_runs_on_a_thread_of_many_starts_no_more():
-    def idents(_: int) -> set[int]:
-        return set(in_threads(lambda item: threading.get_ident(), range(8)))
+def idents(_: int) -> set[int]:
+    return set(in_threads(lambda item: threading.get_ident(), range(8)))
 
-    found = dict(as_finished(idents, [0, 1, 2], 2))
-    assert sorted(found) == [0, 1, 2]
-    assert all(len(each) == 1 for each in found.values())
+
+def two_at_a_time(patience: float) -> bool:
+    """Whether two threads are inside together: else each waits for the other in vain."""
+    gate = threading.Barrier(2)
+
+    def meet(_: int) -> bool:
+        try:
+            gate.wait(patience)
+        except threading.BrokenBarrierError:
+            return False
+        return True
+
+    return all(in_threads(meet, range(2)))
+
+
+def test_what_runs_on_a_thread_of_many_starts_no_more():
+    gate = threading.Barrier(2, timeout=60)
+
+    def both(item: int) -> set[int]:
+        gate.wait()  # both are under way, before and after
+        found = idents(item)
+        gate.wait()
+        return found
+
+    assert all(len(found) == 1 for _, found in as_finished(both, [0, 1, 2, 3], 2))
     with at_most(1):
         assert idents(0) == {threading.get_ident()}
-    gate = threading.Barrier(2, timeout=60)
-    with at_most(2):  # two at a time, or the barrier breaks
-        assert (
-            len(set(in_threads(lambda item: (gate.wait() and None) or threading.get_ident(), range(2)))) == 2
-        )
+    with at_most(2):
+        assert two_at_a_time(60)
+
+
+def test_the_last_item_may_use_all_threads():
+    assert dict(as_finished(lambda _: two_at_a_time(60), [0], 2)) == {0: True}
+    assert dict(as_finished(lambda _: two_at_a_time(0.05), [0], 1)) == {0: False}
 
 
 def test_nobody_waits_for_what_is_not_wanted_any_more():

@@ -30,8 +30,6 @@ exceeds ``theta`` times the paths it takes to follow them.
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -48,6 +46,7 @@ from resispec_verify.kernels.paths.last_round import collect, last_round, last_r
 from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.kernels.paths.plan import Plan, learn, make_plan, no_grids, paths_up_to, survey
 from resispec_verify.kernels.paths.walk import new_path, walk_paths
+from resispec_verify.threads import in_threads
 
 __all__ = ["Shape", "run_plan", "shape_of", "shaped_marginal", "single_round"]
 
@@ -100,21 +99,17 @@ def run_plan(
         evaluate_chunk(level, (chunk, chunks), order, shape.levels, grids, values, sums[chunk])
         return values
 
+    def place(level: int, deposits: NDArray[np.float64], chunk: int) -> None:
+        place_chunk(level, (chunk, chunks), order, shape.levels, grids, deposits, sums[chunk])
+
     levels = range(1, n)
-    with ThreadPoolExecutor(max_workers=min(chunks, os.cpu_count() or 1)) as pool:
-        for level in reversed(levels):
-            for values in pool.map(partial(evaluate, level), range(chunks)):
-                grids.value[...] += values
-        share = sum(pool.map(walk, range(chunks)))
-        for level in levels:
-            deposits = sum((one.deposits for one in sums), np.zeros((cells, 2)))
-            for _ in pool.map(
-                lambda c, level=level, deposits=deposits: place_chunk(
-                    level, (c, chunks), order, shape.levels, grids, deposits, sums[c]
-                ),
-                range(chunks),
-            ):
-                pass
+    for level in reversed(levels):
+        for values in in_threads(partial(evaluate, level), range(chunks)):
+            grids.value[...] += values
+    share = sum(in_threads(walk, range(chunks)))
+    for level in levels:
+        deposits = sum((one.deposits for one in sums), np.zeros((cells, 2)))
+        in_threads(partial(place, level, deposits), range(chunks))
     return _total(order, n, share, sums, plan, shape), sum(
         (one.deposits for one in sums), np.zeros((cells, 2))
     )
