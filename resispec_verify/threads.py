@@ -71,18 +71,19 @@ def as_finished(work: Callable[[Any], R], items: Sequence[Any], threads: int) ->
         That of the first item, in their order, whose work failed. Those before it are handed on, and of those
         after it the ones that were finished by then; no other is begun.
     """
-    todo, running = iter(items), dict[Future[R], Any]()
+    todo, running, given = iter(items), dict[Future[R], Any](), 0
     failed: tuple[Any, BaseException] | None = None
-    pool = _pool(threads, lambda: 1 + max(threads - len(running), 0))
+    pool = _pool(threads, lambda: 1 + max(threads - given, 0))
     try:
         while True:
             # One more for each thread waits, so that none waits for this thread to notice.
             while failed is None and len(running) < 2 * threads and (item := next(todo, None)) is not None:
+                given += 1  # before it begins
                 running[pool.submit(work, item)] = item
             if not running:
                 break
             for one in sorted(wait(running, return_when=FIRST_COMPLETED).done, key=running.__getitem__):
-                item, error = running.pop(one), one.exception()
+                item, error, given = running.pop(one), one.exception(), given - 1
                 if error is None and (failed is None or item < failed[0]):
                     yield item, one.result()
                 elif error is not None and (failed is None or item < failed[0]):
