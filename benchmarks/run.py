@@ -203,8 +203,9 @@ the work, and the certified gap says what was left out.
 ![Time against V, n and N, log-log](img/performance-growth.png)
 
 Exponents fitted by least squares to the logarithms ([the points](img/performance-growth.csv)). V: random
-laws, a disturbed Zipf law; n: the dump's first position; N: the dump's first positions. `resispec` has n = 2
-and gap 1e-3 throughout. What a call costs by itself flattens the curves at small sizes.
+laws, a disturbed Zipf law; n: the dump's first position; N: the dump's first positions, as `kl` evaluates
+them on one thread. `resispec` has n = 2 and gap 1e-3 throughout. What a call costs by itself flattens the
+curves at small sizes.
 
 | rule | {axes} |
 | --- |{dashes}
