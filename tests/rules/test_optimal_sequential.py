@@ -141,3 +141,11 @@ def test_levels_outside_the_band_are_found_inexact():
     p, q = WORKED
     found = operational_marginals(OptimalSequential(find_levels=too_long), p, q, 1)
     assert tv_interval(found, p)[0][0] > found.rounding[0]
+
+
+def test_levels_where_only_subnormal_drafts_are_open():
+    p, q = np.array([[0.0, 1.0]]), np.array([[1.0, 1e-310]])
+    for n in (1, 2, 3):
+        assert levels_by_reductions(p, q, n)[0, -1] == 0.0
+        assert overlap(p, q, levels_by_reductions(p, q, n)[..., 0]) <= n * 1e-310
+        assert overlap(p, q, levels(p, q, n)[..., 0]) <= n * 1e-310
