@@ -144,7 +144,7 @@ def test_levels_outside_the_band_are_found_inexact():
 
 
 def test_levels_where_only_subnormal_drafts_are_open():
-    """A Newton step then overflows; the candidate is the second token, and is accepted with its probability."""
+    """A Newton step then overflows. The candidate is the second token, accepted with its probability."""
     p, q = np.array([[0.005, 0.995]]), np.array([[3e-312, 1.0]])
     for n in (2, 3, 8):
         for found in (levels_by_reductions(p, q, n), levels(p, q, n)):
