@@ -36,7 +36,13 @@ def lists(positions: int, k: int, seed: int) -> TopPairs:
     for ids, law in zip((tokens, others), weights.astype(np.float32), strict=True):
         left = 1.0 - law.sum(axis=1, dtype=np.float64)
         made.append(
-            TopRows(ids.astype(np.int32), law, np.stack([left, left], axis=1), law[:, -1].astype(np.float64), VOCAB)
+            TopRows(
+                ids.astype(np.int32),
+                law,
+                np.stack([left, left], axis=1),
+                law[:, -1].astype(np.float64),
+                VOCAB,
+            )
         )
     return TopPairs(*made)
 
@@ -60,8 +66,12 @@ def main() -> int:
         widths.append(float(np.mean(found.acceptance[:, 1] - found.acceptance[:, 0])))
     seconds = time.thread_time() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(f"{asked.rule}, n = {asked.candidates}, k = {asked.k}: {part * PARTS} positions in {seconds:.1f} s of CPU time")
-    print(f"{part * PARTS / seconds:.0f} positions a second, mean width of the acceptance {np.mean(widths):.3f}")
+    print(
+        f"{asked.rule}, n = {asked.candidates}, k = {asked.k}: {part * PARTS} positions in {seconds:.1f} s of CPU time"
+    )
+    print(
+        f"{part * PARTS / seconds:.0f} positions a second, mean width of the acceptance {np.mean(widths):.3f}"
+    )
     print(f"peak memory {peak / 1024:.0f} MiB, {(peak - before) / 1024:.0f} of them by the bounds")
     return 0
 

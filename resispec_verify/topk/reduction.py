@@ -64,7 +64,9 @@ def vocab_of(pairs: TopPairs) -> int:
     """V, or -1 where neither side knows it."""
     known = {rows.vocab for rows in (pairs.target, pairs.draft)} - {None}
     if len(known) > 1:
-        raise InputError(f"target and draft have vocabularies of {' and '.join(map(str, sorted(known)))} tokens")
+        raise InputError(
+            f"target and draft have vocabularies of {' and '.join(map(str, sorted(known)))} tokens"
+        )
     return known.pop() if known else -1
 
 
@@ -91,7 +93,9 @@ def _lists(rows: TopRows, start: int, side: str) -> Lists:
         good &= np.all(tokens < rows.vocab, axis=1)
     if not good.all():
         at = start + int(np.argmin(good))
-        raise InputError(f"position {at}: the {side}'s list holds what is no probability, or no token; see docs/topk.md")
+        raise InputError(
+            f"position {at}: the {side}'s list holds what is no probability, or no token; see docs/topk.md"
+        )
     return Lists(tokens, listed, tail, most)
 
 

@@ -71,8 +71,12 @@ def test_the_greatest_is_a_completion_where_there_is_room():
 
 def test_the_least_by_hand():
     # Token 0 known; target alone .2 at token 1, draft alone .1 at token 2; tails .3 and .4, no cap that binds.
-    target = TopRows(np.array([[0, 1]], np.int32), np.array([[0.5, 0.2]]), np.array([[0.3, 0.3]]), np.ones(1), 20)
-    draft = TopRows(np.array([[0, 2]], np.int32), np.array([[0.5, 0.1]]), np.array([[0.4, 0.4]]), np.ones(1), 20)
+    target = TopRows(
+        np.array([[0, 1]], np.int32), np.array([[0.5, 0.2]]), np.array([[0.3, 0.3]]), np.ones(1), 20
+    )
+    draft = TopRows(
+        np.array([[0, 2]], np.int32), np.array([[0.5, 0.1]]), np.array([[0.4, 0.4]]), np.ones(1), 20
+    )
     found = topk.reduced(TopPairs(target, draft))
     p, q = found.least[:, 0]
     assert sorted(zip(p.round(12).tolist(), q.round(12).tolist(), strict=True))[-3:][0][0] > 0.0
@@ -159,5 +163,7 @@ def test_what_is_no_law_is_refused(change, says):
     with pytest.raises(InputError, match=says):
         topk.bounds(TopPairs(TopRows(**(rows | change)), good), _specinfer(), 1)
     with pytest.raises(InputError, match="1 positions of the target, 2 of the draft"):
-        two = TopRows(*(np.repeat(a, 2, axis=0) for a in (good.tokens, good.probabilities, good.tail, good.most)), 10)
+        two = TopRows(
+            *(np.repeat(a, 2, axis=0) for a in (good.tokens, good.probabilities, good.tail, good.most)), 10
+        )
         topk.bounds(TopPairs(good, two), _specinfer(), 1)

@@ -27,7 +27,9 @@ def random_pairs(rng, count):
     k, j = rng.integers(1, vocab + 1, 2)
     target, draft = topk.cut(laws[0], k), topk.cut(laws[1], j)
     if rng.random() < 0.2:
-        target, draft = (TopRows(r.tokens, r.probabilities, r.tail, np.ones(count), vocab) for r in (target, draft))
+        target, draft = (
+            TopRows(r.tokens, r.probabilities, r.tail, np.ones(count), vocab) for r in (target, draft)
+        )
     return TopPairs(target, draft)
 
 
