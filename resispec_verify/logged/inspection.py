@@ -55,7 +55,8 @@ def inspect_dump(
     Returns
     -------
     dict
-        ``path``, ``kind`` (flat, target, rounds, tree, top, unknown), ``keys`` (key, type, shape, dtype, used_as),
+        ``path``, ``kind`` (flat, target, rounds, tree, top, unknown), ``keys`` (key, type, shape, dtype,
+        used_as),
         ``positions``, ``vocab``, ``dtype`` (None where they do not apply), ``ignored`` (keys that nothing
         uses), ``notes`` and ``problems`` (one line each), ``oddities`` (kind, key, count, first_position,
         text); for rounds, trees and top-k pairs ``rounds``, ``tree`` or ``top`` with their numbers.

@@ -119,7 +119,7 @@ def top_from_mapping(path: str | os.PathLike[str], mapping: dict) -> TopPairsDum
     meta = meta if isinstance(meta, Mapping) else {}
     _check_sampling(path, meta)
     vocab = _vocabulary(path, mapping, meta)
-    used = {"vocab", "next_tokens", "meta"}
+    used = {"vocab", "next_tokens", "sequence", "position", "meta"}
     target, draft = (_side(path, mapping, role, vocab, used) for role in ("target", "draft"))
     if target.ids.shape[:-1] != draft.ids.shape[:-1]:
         raise InputError(
@@ -131,6 +131,9 @@ def top_from_mapping(path: str | os.PathLike[str], mapping: dict) -> TopPairsDum
         for side in (target, draft)
         if side.ranked is None
     )
+    said = meta.get("notes")
+    if isinstance(said, list):
+        notes += tuple(note for note in said if isinstance(note, str))
     ignored = tuple(key for key in mapping if key not in used)
     followed = _following(path, mapping, target.positions)
     return TopPairsDump(str(path), target, draft, vocab, followed, meta, mapping, ignored, notes)
