@@ -1,13 +1,13 @@
 """Log-probabilities as engines return them, read as top-k pairs: `import_top_pairs`, `save_top_pairs`.
 
-One format a module, each from what its engine documents; `nodes`: JSON with where each value lies; `listing`: what
-a file lists; `texts`: ids of token texts; `joining`: target and draft by position; `saving`.
+One format a module, each from what its engine documents; `nodes`: JSON with where each value lies;
+`listing`: what a file lists; `texts`: ids of token texts; `joining`: target and draft by position;
+`saving`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ def import_top_pairs(
         Tokens in the vocabulary.
     rounding : float, optional
         How far the arithmetic of the engine may have put all log-probabilities off. By default what float32
-        sums of a vocabulary can be off: in partial sums for vLLM and SGLang, one after the other for the others.
+        sums of a vocabulary can be off: partial sums for vLLM and SGLang, one after the other for others.
 
     Raises
     ------
@@ -102,9 +102,8 @@ def _listing(path: Path, source: str, texts: TokenTexts) -> Listing:
     if source not in SOURCES:
         raise InputError(f"{show(source)} is not a known format; known: {', '.join(SOURCES)}")
     listing = Listing(str(path), texts)
-    read = partial(SOURCES[source], listing=listing)
     for document in parquet_rows(path) if source == "parquet" else documents(path):
-        read(document)
+        SOURCES[source](document, listing)
     if listing.skipped:
         listing.notes.append(f"{path}: {listing.skipped} positions have no law (drafted tokens); left out")
     return listing

@@ -15,14 +15,14 @@ __all__ = ["joined"]
 def joined(target: Listing, draft: Listing) -> tuple[dict[str, Any], list[str]]:
     """The positions that both have, as arrays by key, and what to say of the others.
 
-    Where every row of both says at which position of which sequence it is, rows of the same one belong together,
-    and the rest is left out. Else rows are taken in order, and there must be as many of each.
+    Where every row of both says at which position of which sequence it is, rows of the same one belong
+    together, and the rest is left out. Else rows are taken in order, and there must be as many of each.
 
     Raises
     ------
     InputError
-        No position in common, other numbers of rows, or texts or next tokens that differ: the laws are then not
-        after the same text.
+        No position in common, other numbers of rows, or texts or next tokens that differ: the laws are then
+        not after the same text.
     """
     for one in (target, draft):
         if not len(one):
@@ -37,8 +37,8 @@ def joined(target: Listing, draft: Listing) -> tuple[dict[str, Any], list[str]]:
                 )
     elif len(target) != len(draft):
         raise InputError(
-            f"{target.name} has {len(target)} positions and {draft.name} {len(draft)}, and not all of them say "
-            "where they lie; log token ids or positions, or as many of each"
+            f"{target.name} has {len(target)} positions and {draft.name} {len(draft)}, and not all say where "
+            "they lie; log token ids or positions, or as many of each"
         )
     else:
         here = there = np.arange(len(target))
@@ -99,6 +99,6 @@ def _following(target: Listing, draft: Listing, here: np.ndarray, there: np.ndar
 
 def _different(target: Listing, draft: Listing, where: str, one: int, other: int) -> InputError:
     return InputError(
-        f"{where} is {one} in {target.name} and {other} in {draft.name}: the laws are not after the same text; "
-        "score one text with both models"
+        f"{where} is {one} in {target.name} and {other} in {draft.name}: the laws are not after the same "
+        "text; score one text with both models"
     )

@@ -1,8 +1,8 @@
 """One position a line, in JSON or as rows of a parquet file: our own simple form.
 
-``{"ids": [5, 17], "logprobs": [-0.1, -3.0], "ranked": 2, "tail": 0.04, "next": 5, "sequence": 0, "position": 9}``.
-Only the lists are needed, and ``tokens`` (texts) may stand for ``ids``. ``ranked`` says how many of the listed are
-the most probable ones: without it nothing is taken for granted.
+``{"ids": [5, 17], "logprobs": [-0.1, -3.0], "ranked": 2, "tail": 0.04, "next": 5, "sequence": 0,
+"position": 9}``. Only the lists are needed, and ``tokens`` (texts) may stand for ``ids``. ``ranked`` says
+how many of the listed are the most probable ones: without it nothing is taken for granted.
 """
 
 from __future__ import annotations

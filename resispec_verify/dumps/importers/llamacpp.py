@@ -1,16 +1,17 @@
 """llama.cpp's ``/completion`` with ``n_probs``.
 
-Written from ``tools/server/README.md`` of ggml-org/llama.cpp at commit 00dc8057; ``probs`` with ``tok_str`` from
-the same page at tag b3600. ``completion_probabilities`` has an entry a token:
+Written from ``tools/server/README.md`` of ggml-org/llama.cpp at commit 00dc8057; ``probs`` with ``tok_str``
+from the same page at tag b3600. ``completion_probabilities`` has an entry a token:
 
-- ``top_logprobs`` with ``id`` and ``logprob``, of the raw logits; or, with ``post_sampling_probs``, ``top_probs``
-  with ``id`` and ``prob``, of what the token was drawn from; before December 2024 ``probs`` with ``tok_str`` (a
-  text) and ``prob``. All of a list are the most probable tokens.
-- A drafted token that was accepted has the log-probability 0.0 and an empty list (issue 27972): it has no law, and
-  its position is left out.
-- A token that ends inside a character has no entry, so there may be fewer entries than ``tokens``; then nothing
-  says which they are, and the answer is refused.
-- The laws are normalised by a sum in float32, one token after the other: log-probabilities are a few 1e-4 off.
+- ``top_logprobs`` with ``id`` and ``logprob``, of the raw logits; or, with ``post_sampling_probs``,
+  ``top_probs`` with ``id`` and ``prob``, of what the token was drawn from; before December 2024 ``probs``
+  with ``tok_str`` (a text) and ``prob``. All of a list are the most probable tokens.
+- A drafted token that was accepted has the log-probability 0.0 and an empty list (issue 27972): it has no
+  law, and its position is left out.
+- A token that ends inside a character has no entry, so there may be fewer entries than ``tokens``; then
+  nothing says which they are, and the answer is refused.
+- The laws are normalised by a sum in float32, one token after the other: log-probabilities are a few 1e-4
+  off.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def read_llamacpp(document: Node, listing: Listing) -> None:
     tokens = said.ids() if said is not None and said.value else None
     if tokens is not None and len(tokens) != len(entries):
         raise document.refuse(
-            f"has {len(entries)} completion_probabilities for {len(tokens)} tokens: nothing says of which; ask "
-            "again with another seed"
+            f"has {len(entries)} completion_probabilities for {len(tokens)} tokens: nothing says of which; "
+            "ask again with another seed"
         )
     sequence = len(listing.texts)
     listing.texts[sequence] = []

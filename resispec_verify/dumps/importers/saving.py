@@ -44,7 +44,7 @@ def save_top_pairs(path: PathLike, mapping: Mapping[str, Any]) -> None:
     os.close(handle)
     try:
         if path.suffix.lower() == ".npz":
-            np.savez(temporary, meta=np.asarray(meta), **arrays)
+            np.savez(temporary, meta=np.asarray(meta), **arrays)  # type: ignore[arg-type]
         else:
             tight = {key: np.ascontiguousarray(value) for key, value in arrays.items()}
             save_file(tight, temporary, metadata={"meta": meta})

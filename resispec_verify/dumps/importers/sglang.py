@@ -2,13 +2,14 @@
 
 Read in SGLang 0.5.23: ``srt/managers/tokenizer_manager.py``, ``srt/layers/sampler.py``. ``meta_info`` has
 
-- ``input_top_logprobs``: for each token of the prompt from ``logprob_start_len`` on, the law before it as a list
-  of ``[logprob, id, text]``; the first entry is null. ``input_token_logprobs`` says which tokens they are of; an
-  id that is the last of the vocabulary stands there as 0, so 0 is taken for not known;
-- ``output_top_logprobs``: the same of the tokens that were drawn, which are in ``output_token_logprobs``. These
-  are after the temperature, unless the server runs with SGLANG_RETURN_ORIGINAL_LOGPROB.
+- ``input_top_logprobs``: for each token of the prompt from ``logprob_start_len`` on, the law before it as a
+  list of ``[logprob, id, text]``; the first entry is null. ``input_token_logprobs`` says which tokens they
+  are of; an id that is the last of the vocabulary stands there as 0, so 0 is taken for not known;
+- ``output_top_logprobs``: the same of the tokens that were drawn, which are in ``output_token_logprobs``.
+  These are after the temperature, unless the server runs with SGLANG_RETURN_ORIGINAL_LOGPROB.
 
-A list is what ``torch.topk`` gives: all of it are the most probable tokens, the sampled one is added only here.
+A list is what ``torch.topk`` gives: all of it are the most probable tokens, the sampled one is added only
+here.
 """
 
 from __future__ import annotations

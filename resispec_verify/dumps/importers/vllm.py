@@ -1,14 +1,14 @@
 """vLLM: answers of its server, and the objects of offline use written as JSON.
 
 Read in vLLM 0.33.0: ``outputs.py``, ``logprobs.py``, ``v1/engine/logprobs.py``,
-``entrypoints/openai/completion/``. Offline, a ``RequestOutput`` has ``prompt_token_ids``, ``prompt_logprobs`` and
-``outputs``, each with ``token_ids`` and ``logprobs``: for each token an object from ids to ``logprob``, ``rank``
-and ``decoded_token`` (``dataclasses.asdict`` and ``json.dump`` write them so). A server's choice has
-``prompt_logprobs`` of the same form, ``logprobs`` as OpenAI has them, and with ``return_token_ids`` also
-``prompt_token_ids`` and ``token_ids``. What matters here:
+``entrypoints/openai/completion/``. Offline, a ``RequestOutput`` has ``prompt_token_ids``,
+``prompt_logprobs`` and ``outputs``, each with ``token_ids`` and ``logprobs``: for each token an object from
+ids to ``logprob``, ``rank`` and ``decoded_token`` (``dataclasses.asdict`` and ``json.dump`` write them so).
+A server's choice has ``prompt_logprobs`` of the same form, ``logprobs`` as OpenAI has them, and with
+``return_token_ids`` also ``prompt_token_ids`` and ``token_ids``. What matters here:
 
-- The sampled (or the prompt's own) token is listed beyond the top k, with its rank in the vocabulary. Those of
-  ranks 1, 2, ... without a gap are the most probable; what comes after a gap is not counted as one.
+- The sampled (or the prompt's own) token is listed beyond the top k, with its rank in the vocabulary. Those
+  of ranks 1, 2, ... without a gap are the most probable; what comes after a gap is not counted as one.
 - ``logprobs`` of a completion are by text, unless ``return_tokens_as_token_ids`` makes them ``token_id:N``.
 - A chat's ``top_logprobs`` begin with the sampled token, which takes the place of the last of the top k.
 - Of raw logits, unless the engine runs with another ``--logprobs-mode``, which no answer says.
