@@ -12,7 +12,7 @@ import numpy as np
 from resispec_verify.dumps.checks.companions import check_companions, check_round_companions
 from resispec_verify.dumps.checks.whole import check_rows, one_after_another
 from resispec_verify.dumps.formats.mapped import refuse_repeats, repeats
-from resispec_verify.dumps.kinds.keys import PROPOSAL_KEY, ROUNDS_KEY, as_rows, kind, what
+from resispec_verify.dumps.kinds.keys import PROPOSAL_KEY, ROUNDS_KEY, as_rows, kind, refuse_top, what
 from resispec_verify.dumps.kinds.labels import samplings
 from resispec_verify.dumps.kinds.values import integer, integers, uniforms
 from resispec_verify.dumps.opening import listing
@@ -183,6 +183,7 @@ def rounds_from_mapping(
         If it is of another kind, or a round lacks a key, has shapes that do not agree, a token outside the
         vocabulary, a uniform outside [0, 1), or more accepted than drafted tokens. Rounds are named 0-based.
     """
+    refuse_top(path, mapping, "rounds (draft_tokens, target_logits, ...) are")
     if kind(mapping) != "rounds":
         raise InputError(f"{path}: is a {kind(mapping)} dump, and one of rounds (key {ROUNDS_KEY}) is needed")
     entries = mapping[ROUNDS_KEY]
