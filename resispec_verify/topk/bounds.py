@@ -41,7 +41,7 @@ class Bounds:
         Whether the completion hardest to tell apart, and the easiest, exist within the vocabulary. True where
         V is unknown: there is one for some V. Where one is missing the bounds hold and may be wide.
     tight : dict of str to bool
-        Of tv, kl, limit and acceptance: whether both ends are the values of the two completions, up to rounding.
+        Of tv, kl, limit and acceptance: whether both ends are values of the two completions, up to rounding.
     verdicts : list of Verdict
     proof : str or None
         Where it is proved that the rule is exact for every pair of laws.
@@ -94,9 +94,9 @@ def bounds(pairs: TopPairs, rule: Rule, candidates: int) -> Bounds:
     Raises
     ------
     InputError
-        A token twice in a list, values that are no probabilities, a tail that is not known, more tail than the
-        vocabulary has room for, lists of different numbers of positions, or a number of candidates that the rule
-        does not take.
+        A token twice in a list, values that are no probabilities, a tail that is not known, more tail than
+        the vocabulary has room for, lists of different numbers of positions, or a number of candidates that
+        the rule does not take.
     """
     _check_candidates(rule, candidates)
     first, second = pairs.target.tokens.shape[1], pairs.draft.tokens.shape[1]
@@ -112,7 +112,7 @@ def bounds(pairs: TopPairs, rule: Rule, candidates: int) -> Bounds:
 
 
 def least_k(pairs: TopPairs, rule: Rule, candidates: int) -> int | None:
-    """The shortest lists that decide what these do: the least k at which the overall verdict is not `UNDECIDED`.
+    """The shortest lists that decide what these do: the least k with an overall verdict not `UNDECIDED`.
 
     None where these lists do not decide either; how much longer ones would is not in them.
     """

@@ -1,7 +1,7 @@
 """What rules do on the two extreme completions of pairs of listed laws, rounded outwards, row by row.
 
-Every functional here is one of ``M(s) = sum (p - s q)_+``. A computed M errs by at most ``error (1 + s)`` plus
-what the laws as logged may be off by; docs/topk.md says how that passes into each result.
+Every functional here is one of ``M(s) = sum (p - s q)_+``. A computed M errs by at most ``error (1 + s)``
+plus what the laws as logged may be off by; docs/topk.md says how that passes into each result.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resispec_verify.arrays import Array
 from resispec_verify.kernels.jit import jit
 from resispec_verify.kernels.topk.completions import complete, excess_at
 
