@@ -1,11 +1,12 @@
-"""Recorded logits cut to their k most probable tokens: do the intervals hold the full answers, and how wide are they?
+"""Recorded logits cut to k tokens: do the intervals hold the full answers, and how wide are they?
 
-    python experiments/topk/recorded.py good-rtn4-N128-fp16.pt mid-win32-N128-fp16.pt poor-skip6-N128-fp16.pt
+    python experiments/topk/recorded.py good-rtn4-N128-fp16.pt mid-win32-N128-fp16.pt ...
     python experiments/topk/recorded.py --render
 
-The full answers come from code that knows nothing of lists: the emitted law's enumeration, the transport limit
-and plain sums over all tokens. Writes results/topk/recorded.csv, a line a dump, k and quantity, and from it the
-table of docs/topk.md; with --render only the table. Ends with status 1 where an interval misses an answer.
+The full answers come from code that knows nothing of lists: the emitted law's enumeration, the transport
+limit and plain sums over all tokens. Writes results/topk/recorded.csv, a line a dump, k and quantity, and from
+it the table of docs/topk.md; with --render only the table. Ends with status 1 where an interval misses an
+answer.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def lines(dump: str, k: int, pairs: list[TopPairs], full: dict[str, np.ndarray])
                 "dump": dump, "k": str(k), "quantity": name, "positions": str(len(values)),
                 "inside": str(int(inside.sum())), "attained": str(int(room.all(axis=1).sum())),
                 "full": f"{values.mean():.4f}", "low": f"{ends[:, 0].mean():.4f}",
-                "high": f"{ends[:, 1].mean():.4f}", "width": f"{width.mean():.4f}", "widest": f"{width.max():.4f}",
+                "high": f"{ends[:, 1].mean():.4f}", "width": f"{width.mean():.4f}",
+                "widest": f"{width.max():.4f}",
             }
         )  # fmt: skip
     biased = [topk.bounds(part, make_rule("resispec"), N) for part in pairs]
@@ -98,7 +100,19 @@ def lines(dump: str, k: int, pairs: list[TopPairs], full: dict[str, np.ndarray])
     return found
 
 
-FIELDS = ("dump", "k", "quantity", "positions", "inside", "attained", "full", "low", "high", "width", "widest")
+FIELDS = (
+    "dump",
+    "k",
+    "quantity",
+    "positions",
+    "inside",
+    "attained",
+    "full",
+    "low",
+    "high",
+    "width",
+    "widest",
+)
 NAMES = {
     "tv": "TV(target, draft)",
     "limit": "limit, n = 3",
@@ -111,13 +125,16 @@ NAMES = {
 
 def table(log: list[dict[str, str]]) -> str:
     """The page's table: mean and greatest width by k."""
-    rows = ["| dump | quantity | full | k = 20 | k = 100 | k = 1,000 | inside |", "|---|---|---:|---:|---:|---:|---:|"]
+    rows = [
+        "| dump | quantity | full | k = 20 | k = 100 | k = 1,000 | inside |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
     for dump in dict.fromkeys(line["dump"] for line in log):
         for name, text in NAMES.items():
             three = [line for line in log if (line["dump"], line["quantity"]) == (dump, name)]
             cells = [f"{line['width']} ({line['widest']})" for line in three]
-            inside = f"{sum(int(line['inside']) for line in three)} of {sum(int(line['positions']) for line in three)}"
-            rows.append(f"| {dump} | {text} | {three[0]['full']} | {' | '.join(cells)} | {inside} |")
+            held, of = (sum(int(line[key]) for line in three) for key in ("inside", "positions"))
+            rows.append(f"| {dump} | {text} | {three[0]['full']} | {' | '.join(cells)} | {held} of {of} |")
         three = [line for line in log if (line["dump"], line["quantity"]) == (dump, "resispec")]
         cells = [f"{line['inside']} of {line['positions']} (TV >= {line['low']})" for line in three]
         rows.append(f"| {dump} | `resispec` proved inexact, n = 3 |  | {' | '.join(cells)} |  |")

@@ -105,16 +105,16 @@ def _k_seq(law, n):
 
 @jit(inner=True)
 def _standard(least, greatest, n, slack):
-    """The least and the greatest probability with which SpecInfer rejects all, ``M(s_n)``.
+    """A lower bound on the probability with which SpecInfer rejects all, ``M(s_n)``, and the greatest; s_n.
 
-    ``s + M(s)`` does not fall, so the levels ``s_{i+1} = s_i + M(s_i)`` lie between those of the two laws;
-    and M(s_n) is at most M(s_{n-1}) = s_n - s_{n-1}.
+    ``s + M(s)`` does not fall, so the levels ``s_{i+1} = s_i + M(s_i)`` are at most those of the greatest M.
+    Of all completions that one is rejected most often (docs/topk.md).
     """
-    low = high = 1.0
+    level = high = 1.0
     for _ in range(1, n):
-        low += max(excess_at(least, low) - slack[0] - low * slack[1], 0.0)
+        level += excess_at(greatest, level)
         high += min(excess_at(greatest, high) + slack[0] + high * slack[1], 1.0)
-    return excess_at(least, high), excess_at(greatest, low), high
+    return excess_at(least, high), excess_at(greatest, level), high
 
 
 @jit(inner=True)
