@@ -38,6 +38,7 @@ STORAGE_NAMES = {
     np.dtype(ml_dtypes.bfloat16): "BFloat16Storage",
     np.dtype(np.float32): "FloatStorage",
     np.dtype(np.float64): "DoubleStorage",
+    np.dtype(np.int32): "IntStorage",
     np.dtype(np.int64): "LongStorage",
     np.dtype(np.bool_): "BoolStorage",
 }
@@ -114,7 +115,7 @@ class PtFile:
         self._keys = 0
 
     def tensor(self, array: np.ndarray) -> Tensor:
-        """Write an array and return what stands for it in the content; integers become int64."""
+        """Write an array and return what stands for it in the content; integers but int32 become int64."""
         dtype = _storable(array.dtype)
         made = Tensor(self._keys, dtype, array.shape)
         self._keys += 1
