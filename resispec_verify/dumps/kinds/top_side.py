@@ -165,7 +165,9 @@ class TopSide:
         if not inside.all():
             i = int(np.argmin(inside.all(axis=-1)))
             self._refuse(start + i, f"its tail {show(stated[i].tolist())} is no probability; record it again")
-        tail = np.stack([stated[:, 0] * (1 - unit), stated[:, -1] * (1 + unit)], axis=-1)
+        # Of its type, and of the sum behind it, by which 1 minus the listed differs from the sum of the others.
+        off = np.where(stated > 0, stated * max(unit, FLOAT64) + 2.0**-52, 0.0)
+        tail = np.stack([stated[:, 0] - off[:, 0], stated[:, -1] + off[:, -1]], axis=-1)
         wrong = (tail[:, 0] > rest + slack) | (tail[:, 1] < rest - slack) | (tail[:, 0] > tail[:, 1])
         if wrong.any():
             i = int(np.argmax(wrong))
