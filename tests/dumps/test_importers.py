@@ -183,8 +183,8 @@ def test_drafted_tokens_of_llamacpp_have_no_law(tmp_path):
         (lambda a: a["choices"][0].pop("logprobs"), "has no logprobs", chat, "openai"),
         (lambda a: a.update(error={"message": "x"}), "is an error of the server", chat, "openai"),
         (lambda a: a["tokens"].pop(), "for 2 tokens: nothing says of which", llamacpp, "llamacpp"),
-        (lambda a: a.pop("completion_probabilities"), "has no completion_probabilities", llamacpp, "llamacpp"),
-        (lambda a: a["meta_info"].pop("input_token_logprobs"), "has no input_token_logprobs", sglang, "sglang"),
+        (lambda a: a.pop("completion_probabilities"), "has no completion_prob", llamacpp, "llamacpp"),
+        (lambda a: a["meta_info"].pop("input_token_logprobs"), "has no input_token", sglang, "sglang"),
         (lambda a: a["meta_info"]["output_top_logprobs"][0][1].reverse(), "must be a", sglang, "sglang"),
     ],
 )  # fmt: skip

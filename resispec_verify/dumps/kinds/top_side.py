@@ -93,7 +93,17 @@ class TopSide:
                 "not explain; log log-probabilities that are normalised over the vocabulary",
             )
         tail = self._tails(start, stop, total, slack)
-        return TopRows(ids, p, tail, self._most(start, stop, p, listed, error), self.vocab)
+        most = self._most(start, stop, p, listed, error)
+        others = LARGEST_VOCABULARY if self.vocab is None else self.vocab - listed.sum(axis=-1)
+        short = np.flatnonzero(tail[:, 0] > others * most * (1 + FLOAT64))
+        if short.size:
+            i = int(short[0])
+            self._refuse(
+                start + i,
+                f"no other token can have more than {most[i]:.3g}, and all others have {tail[i, 0]:.6g} at "
+                f"least; {self.role}_ranked, or a probability, is wrong",
+            )
+        return TopRows(ids, p, tail, most, self.vocab)
 
     def _tokens(self, start: int, stop: int) -> np.ndarray:
         stored = rows_of(self.ids, start, stop)
@@ -165,7 +175,7 @@ class TopSide:
         if not inside.all():
             i = int(np.argmin(inside.all(axis=-1)))
             self._refuse(start + i, f"its tail {show(stated[i].tolist())} is no probability; record it again")
-        # Of its type, and of the sum behind it, by which 1 minus the listed differs from the sum of the others.
+        # Of its type, and of the sums behind it: 1 minus the listed is not the sum of the others.
         off = np.where(stated > 0, stated * max(unit, FLOAT64) + 2.0**-52, 0.0)
         tail = np.stack([stated[:, 0] - off[:, 0], stated[:, -1] + off[:, -1]], axis=-1)
         wrong = (tail[:, 0] > rest + slack) | (tail[:, 1] < rest - slack) | (tail[:, 0] > tail[:, 1])
