@@ -61,11 +61,11 @@ def test_planted_faults_are_rejected(tmp_path, fault):
 
 def test_without_uniforms_the_rates_tell(tmp_path):
     rows = lines(5, 40000, "accepts 0.02 too often", u=False)
-    row = summary(write(tmp_path / "log.jsonl", rows), alpha=1e-3)
+    row = summary(write(tmp_path / "log.jsonl", rows), alpha=0.05)
     assert row["with_uniforms"] == row["divergences"] == 0
     assert row["acceptance"]["verdict"] == "rejected"
     assert row["acceptance"]["looks_like"] in ("accepts more often", "learned by the acceptance")
-    right = summary(write(tmp_path / "log.jsonl", lines(5, 40000, u=False)), alpha=1e-3)
+    right = summary(write(tmp_path / "log.jsonl", lines(5, 40000, u=False)), alpha=0.05)
     assert right["statistics"]["verdict"] == "not-rejected"
 
 

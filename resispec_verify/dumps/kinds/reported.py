@@ -38,8 +38,8 @@ def reported_logprobs(where: str, value: object, emitted: int, most: int) -> np.
         raise InputError(f"{where} is {what(value)}; save one floating-point number for each emitted token")
     if not emitted <= len(value) <= most:
         raise InputError(
-            f"{where} has {len(value)} numbers, and {emitted} tokens were emitted; save one for each accepted draft, "
-            "and one for the next token"
+            f"{where} has {len(value)} numbers, and {emitted} tokens were emitted; save one for each "
+            "accepted draft, and one for the next token"
         )
     numbers = value[:emitted].astype(np.float64)
     wrong = ~(numbers <= _ABOVE)
