@@ -74,8 +74,9 @@ def main() -> None:
                 # With uniforms the first difference is soon found; no more of a log than that is made.
                 length = chosen.most if not u or fault in FAULTS[4:] else min(chosen.most, 5000)
                 seen = [found(folder, fault, seed, length, u=u) for seed in range(chosen.faults)]
-                print(f"{fault}, {'with' if u else 'without'} u: median {statistics.median(seen):g}, worst of "
-                      f"{chosen.faults} {max(seen):g}", flush=True)  # fmt: skip
+                known = "with" if u else "without"
+                print(f"{fault}, {known} u: median {statistics.median(seen):g}, worst of {chosen.faults} "
+                      f"{max(seen):g}", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -196,7 +196,8 @@ def test_uniforms_that_depend_on_the_one_before(tmp_path):
 def test_rules_that_are_functions_of_p_and_q():
     p, q, zero = np.asarray([0.2, 0.6]), np.asarray([0.4, 0.3]), np.zeros(2)
     for name, expected in (
-        ("speculative", [0.5, 1.0]), ("specinfer", [0.5, 1.0]), ("token-match", [0.2, 0.6]), ("sglang", [0.2, 0.6]),
+        ("speculative", [0.5, 1.0]), ("specinfer", [0.5, 1.0]), ("token-match", [0.2, 0.6]),
+        ("sglang", [0.2, 0.6]),
     ):  # fmt: skip
         value, _, _ = acceptance_of(make_rule(name), name).interval(p, q, zero, zero)
         assert value == pytest.approx(expected)
