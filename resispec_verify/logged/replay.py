@@ -30,6 +30,8 @@ from resispec_verify.logged.block import goes_on, passes
 from resispec_verify.logged.coins import repeats
 from resispec_verify.logged.drafts import bet_on_drafts
 from resispec_verify.logged.next_tokens import NextToken, bet_on
+from resispec_verify.logged.reported import Reported
+from resispec_verify.logged.reported_rounds import add_round
 from resispec_verify.logged.round_rows import RoundRows, read_rows, tv_slack
 from resispec_verify.logged.rounds_input import Rounds
 from resispec_verify.rules import Block, PathRule, Rule
@@ -86,6 +88,8 @@ class Replay:
         Rounds whose coins all came in an earlier round.
     repeated_chance : float or None
         Bound on the probability of so many by chance; None where coins are not used.
+    reported : Reported
+        Log-probabilities that the engine reported, beside those of the rows.
     """
 
     rounds: Rounds
@@ -97,6 +101,7 @@ class Replay:
     repeated: int = 0
     repeated_chance: float | None = None
     notes: list[str] = field(default_factory=list)
+    reported: Reported = field(default_factory=Reported)
 
     def diverges(self) -> list[Check]:
         """The checks that contradict the rule."""
@@ -180,6 +185,9 @@ def replay(
         decide(result, r, entry, sampling, rows, entry["u"] if uniforms else None)
         if entry["next_token"] is not None:
             result.checks.append(_next_token(result, r, entry, sampling, uniforms))
+        if entry.get("reported") is not None:
+            whole = slice(0, len(entry["draft_tokens"]) + 1)
+            add_round(result.reported, r, entry, _read(result, r, entry, whole, sampling))
         advance(1)
     _repeats(result, uniforms)
     if rounds.constant:

@@ -109,6 +109,7 @@ def read_rounds(
             "proposal_logits": entry.proposal,
             "draft_tokens": entry.draft_tokens,
             "accepted": entry.accepted,
+            "reported": entry.reported,
             "next_token": entry.next_token,
             "u": entry.u,
             "u_next": None if entry.u_next is None else np.asarray([entry.u_next]),

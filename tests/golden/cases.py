@@ -118,6 +118,8 @@ TEXT = {
     "replay-wrong-json": "replay --logits wrong.pt --json - --csv r.csv",
     "replay-rules": "replay --logits right.pt --rule speculative --rule sglang --json -",
     "replay-rates": "replay --logits right.pt --no-uniforms --json -",
+    "replay-scalars": "replay decisions.jsonl",
+    "replay-scalars-json": "replay decisions.jsonl --no-uniforms --json -",
     "replay-error-flat": "replay --logits dump.npz",
     "replay-error-none": "replay",
     "replay-error-alpha": "replay --logits right.pt --alpha 2",
