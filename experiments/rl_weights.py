@@ -122,7 +122,8 @@ class Tally:
         least, most = exact - np.mean([b for _, b in self.bound]), exact - np.mean([a for a, _ in self.bound])
         plain, error = found["plain"]
         return {
-            "exact": exact, "reachable": reachable, "under_rule": float(np.mean(self.under)), "plain": plain, "plain_se": error,
+            "exact": exact, "reachable": reachable, "under_rule": float(np.mean(self.under)),
+            "plain": plain, "plain_se": error,
             "plain_z": (plain - exact) / error,
             "weighted": [found["weighted low"][0], found["weighted high"][0]],
             "weighted_se": found["weighted high"][1],
@@ -173,8 +174,8 @@ def measure(dump: str, draws: int, seed: int, top: float, gap: float) -> list[di
 
 def table(results: list[dict[str, Any]], top: float) -> str:
     """The results as Markdown."""
-    head = ("rule", "n", "reward", "under the target", "under the rule", "plain mean", "z", "weighted mean", "z",
-            f"truncated at {top:g}", "must lie in", "draws", "effective", "never emitted")  # fmt: skip
+    head = ("rule", "n", "reward", "under the target", "under the rule", "plain mean", "z", "weighted mean",
+            "z", f"truncated at {top:g}", "must lie in", "draws", "effective", "never emitted")  # fmt: skip
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for r in results:
         reach = r["reachable"]
