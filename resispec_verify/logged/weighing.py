@@ -113,7 +113,8 @@ def following(dump: FlatDump, path: PathLike) -> Followed:
     InputError
         Neither is there, or neither fits the positions.
     """
-    where, leading = f"{dump.path}: next_tokens", dump.shape[:-1] or (1,)
+    where = f"{dump.path}: next_tokens"
+    leading: tuple[int, ...] = dump.shape[:-1] or (1,)
     if dump.left_out:
         raise InputError(
             f"{dump.path}: a mask leaves out {dump.left_out} positions, and which tokens are left is not "
