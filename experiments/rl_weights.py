@@ -95,9 +95,9 @@ class Tally:
 
     def add(self, tokens: np.ndarray, p: np.ndarray, laws: Laws, i: int, reward: np.ndarray) -> None:
         """The draws of one position."""
-        placed, room = laws.placed[i], float(laws.gap[i] + laws.rounding[i])
+        placed, room = laws.placed[i], float(laws.gap[i])
         low = p[tokens] / np.minimum(placed[tokens] + room, 1.0)
-        under = np.maximum(placed[tokens] - float(laws.rounding[i]), 0.0)
+        under = placed[tokens]  # less its rounding, which is below what a sample shows
         high = np.divide(p[tokens], under, out=np.full(len(tokens), np.inf), where=under > 0)
         values, top = reward[tokens], self.top
         self.exact.append(float(p @ reward))
