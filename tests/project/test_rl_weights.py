@@ -1,4 +1,4 @@
-"""The experiment on rollouts: its draws follow the rules, and its committed tables are those of its results."""
+"""The experiment on rollouts: its draws follow the rules, and its tables are those of its results."""
 
 from __future__ import annotations
 
