@@ -35,6 +35,7 @@ MAY_IMPORT = {
     "logged": {
         "arrays", "distributions", "dumps", "errors", "evidence", "kernels", "rules", "schema", "tables",
     },
+    "topk": {"dumps", "errors", "kernels", "rules", "verdict"},
     "engines": {"errors"},
     "sampler_check": {"backends", "distributions", "errors", "evidence", "inputs", "rules", "schema"},
     "audit": {"errors", "evidence", "inputs", "runs", "schema"},

@@ -12,9 +12,9 @@ import numpy as np
 from resispec_verify.dumps.checks.companions import check_companions, check_round_companions
 from resispec_verify.dumps.checks.whole import check_rows, one_after_another
 from resispec_verify.dumps.formats.mapped import refuse_repeats, repeats
-from resispec_verify.dumps.kinds.keys import PROPOSAL_KEY, ROUNDS_KEY, as_rows, kind, what
+from resispec_verify.dumps.kinds.keys import PROPOSAL_KEY, ROUNDS_KEY, as_rows, kind, refuse_top, what
 from resispec_verify.dumps.kinds.labels import samplings
-from resispec_verify.dumps.kinds.values import integer, integers, uniforms
+from resispec_verify.dumps.kinds.values import integer, integers, no_token, prompt_name, uniforms
 from resispec_verify.dumps.opening import listing
 from resispec_verify.dumps.parts.reduced import differing_widths, placed
 from resispec_verify.dumps.rows import Rows, checked_rows, dtype_names, padded
@@ -183,6 +183,7 @@ def rounds_from_mapping(
         If it is of another kind, or a round lacks a key, has shapes that do not agree, a token outside the
         vocabulary, a uniform outside [0, 1), or more accepted than drafted tokens. Rounds are named 0-based.
     """
+    refuse_top(path, mapping, "rounds (draft_tokens, target_logits, ...) are")
     if kind(mapping) != "rounds":
         raise InputError(f"{path}: is a {kind(mapping)} dump, and one of rounds (key {ROUNDS_KEY}) is needed")
     entries = mapping[ROUNDS_KEY]
@@ -245,7 +246,7 @@ def _round(where: str, entry: object, whole: Mapping, pad_vocab: bool) -> Round:
         return None if entry.get(key) is None else read(f"{where}: {key}", entry[key], *limits)
 
     next_token = drawn = None
-    if not _none(entry.get("next_token")):
+    if not no_token(entry.get("next_token")):
         next_token, drawn = optional("next_token", integer, 0, last), optional("u_next", uniforms, 1)
     tokens, coins = entry["draft_tokens"], entry.get("u")
     if padding := _padding(tokens, gamma):
@@ -261,7 +262,7 @@ def _round(where: str, entry: object, whole: Mapping, pad_vocab: bool) -> Round:
         u=None if coins is None else uniforms(f"{where}: u", coins, gamma),
         u_next=None if drawn is None else float(drawn[0]),
         context_len=optional("context_len", integer, 0, None),
-        prompt=_prompt(where, entry.get("prompt")),
+        prompt=prompt_name(where, entry.get("prompt")),
         target=target,
         draft=draft,
         proposal=proposal,
@@ -288,22 +289,6 @@ def _matrices(where: str, entry: dict, whole: Mapping, pad_vocab: bool) -> tuple
     if draft.shape[-1] != target.shape[-1] and not pad_vocab:
         raise differing_widths(where, target, draft)
     return target, draft, proposal
-
-
-def _prompt(where: str, value: object) -> int | str | None:
-    """A number or a name, which formats of arrays hold as an array of one."""
-    if isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "iuU":
-        value = value.reshape(-1)[0].item()
-    if value is None or (isinstance(value, (int, str)) and not isinstance(value, bool)):
-        return value
-    raise InputError(f"{where}: prompt is {what(value)}; save the number of the prompt, or its name")
-
-
-def _none(token: object) -> bool:
-    """Whether this is the whole number -1: arrays have no other word for no token."""
-    if isinstance(token, np.ndarray):
-        return token.dtype.kind == "i" and token.size == 1 and int(token.reshape(-1)[0]) == -1
-    return type(token) is int and token == -1
 
 
 def _padding(tokens: object, gamma: int) -> int:
