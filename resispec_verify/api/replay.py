@@ -11,10 +11,10 @@ from resispec_verify.api.sources import KINDS, PathLike
 from resispec_verify.distributions import Sampling
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import real, shown, whole
-from resispec_verify.logged.replay import replay as replay_rounds
 from resispec_verify.logged.replay import replayable
 from resispec_verify.logged.replay_summary import ALPHA, summarize_replay
-from resispec_verify.logged.rounds_input import read_rounds
+from resispec_verify.logged.tree_input import read_any_rounds
+from resispec_verify.logged.tree_replay import replay_any
 from resispec_verify.report.answers import print_replay
 from resispec_verify.rules import Block, Rule
 from resispec_verify.rules.given import given_rule
@@ -104,5 +104,5 @@ def replay(
     checked = named if isinstance(named, Block) else given_rule(named)
     followed = replayable(checked, f"rule {checked.name!r}")
     options = {} if sampling is None else vars(sampling)
-    rounds = read_rounds(path, kind=input, stops=eos, options=options)
-    return ReplayReport(summarize_replay(replay_rounds(rounds, followed, options, uniforms=uniforms), alpha))
+    rounds = read_any_rounds(path, kind=input, stops=eos, options=options)
+    return ReplayReport(summarize_replay(replay_any(rounds, followed, options, uniforms=uniforms), alpha))

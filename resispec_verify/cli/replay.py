@@ -13,9 +13,9 @@ from resispec_verify.cli.over_dumps import finish, over_dumps
 from resispec_verify.cli.parameters import Counts, DumpFile, Flag, Names, Number
 from resispec_verify.errors import InputError
 from resispec_verify.logged.replay import Replay, replayable
-from resispec_verify.logged.replay import replay as replay_rounds
 from resispec_verify.logged.replay_summary import check_records, replay_report
-from resispec_verify.logged.rounds_input import read_rounds
+from resispec_verify.logged.tree_input import read_any_rounds
+from resispec_verify.logged.tree_replay import replay_any
 from resispec_verify.report.answers import print_replay
 from resispec_verify.rules import Block, Rule
 from resispec_verify.rules.spec import parse_any_rule
@@ -99,7 +99,7 @@ def _replayed(
     path: Path, rules: list[Rule | Block], logged: LoggedOptions, sampling: dict[str, Any]
 ) -> list[Replay]:
     """One file, by each rule."""
-    rounds = read_rounds(path, kind=logged.input, stops=logged.eos or [], options=sampling)
+    rounds = read_any_rounds(path, kind=logged.input, stops=logged.eos or [], options=sampling)
     uniforms = not logged.no_uniforms
     with progress(rounds.path, len(rounds.rounds) * len(rules)) as advance:
-        return [replay_rounds(rounds, rule, sampling, uniforms=uniforms, advance=advance) for rule in rules]
+        return [replay_any(rounds, rule, sampling, uniforms=uniforms, advance=advance) for rule in rules]
