@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from resispec_verify.cli.options.group import Options
 from resispec_verify.cli.options.outputs import OutputOptions
@@ -14,6 +14,7 @@ from resispec_verify.cli.parameters import Counts, DumpFile, Flag, Names, Number
 from resispec_verify.errors import InputError
 from resispec_verify.logged.replay import Replay, replayable
 from resispec_verify.logged.replay_summary import check_records, replay_report
+from resispec_verify.logged.seeded import with_seeded_uniforms
 from resispec_verify.logged.tree_input import read_any_rounds
 from resispec_verify.logged.tree_replay import replay_any
 from resispec_verify.report.answers import print_replay
@@ -29,6 +30,8 @@ class LoggedOptions(InputOption, OneSamplingOptions):
     """Token that ends a text; repeat for several. Default: what meta["eos_token_id"] says."""
     no_uniforms: Flag = False
     """Ignore logged uniforms: test only rates, and laws of drawn tokens."""
+    uniforms: Literal["vllm", "sglang"] | None = None
+    """Recompute uniforms that were not logged, as this engine draws them from seed and position."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +79,8 @@ def replay(
         raise InputError(f"--alpha must be in (0, 1), got {demand.alpha:g}")
     names, sampling = rule or ["speculative"], logged.given()
     rules = list(dict.fromkeys(replayable(parse_any_rule(name), f"--rule {name}") for name in names))
+    if logged.uniforms and logged.no_uniforms:
+        raise InputError("give --uniforms or --no-uniforms, not both")
     if logged.eos and min(logged.eos) < 0:
         raise InputError(f"--eos must be a token id, got {min(logged.eos)}")
     found, failures = over_dumps(paths, lambda path: _replayed(path, rules, logged, sampling), "rounds")
@@ -101,5 +106,12 @@ def _replayed(
     """One file, by each rule."""
     rounds = read_any_rounds(path, kind=logged.input, stops=logged.eos or [], options=sampling)
     uniforms = not logged.no_uniforms
+    scheme = logged.uniforms
     with progress(rounds.path, len(rounds.rounds) * len(rules)) as advance:
-        return [replay_any(rounds, rule, sampling, uniforms=uniforms, advance=advance) for rule in rules]
+        return [
+            replay_any(
+                rounds if scheme is None else with_seeded_uniforms(rounds, rule, scheme),
+                rule, sampling, uniforms=uniforms, advance=advance,
+            )
+            for rule in rules
+        ]  # fmt: skip
