@@ -2,8 +2,8 @@
 
 ``vllm``
     vLLM 0.33, GPU model runner V2: ``v1/worker/gpu/spec_decode/rejection_sampler_utils.py`` compares draft i
-    with ``max(tl.rand(seed, position), 2^-31)`` (``tl_rand32`` in ``v1/worker/gpu/sample/gumbel.py``), Triton's
-    Philox 4x32 of ten rounds, where position is that of the token before draft i; block verification puts i
+    with ``max(tl.rand(seed, position), 2^-31)`` (``tl_rand32`` in ``v1/worker/gpu/sample/gumbel.py``):
+    Triton's Philox 4x32 of ten rounds, where position is that of the token before draft i; block verification puts i
     into the upper half of the seed (``spec_step_seed``). What follows the drafts is drawn by a Gumbel race,
     which has no uniform to invert. Its model runner V1 draws from a generator that it keeps for a request,
     or from the device's: what it gives depends on everything drawn before, and is not recomputed.
@@ -141,8 +141,8 @@ def _raw(rounds: Rounds) -> list[tuple[int, int]]:
     listed = np.asarray(stated).tolist() if isinstance(stated, (list, tuple, np.ndarray)) else None
     if isinstance(listed, list) and len(listed) != len(rounds.rounds):
         raise InputError(
-            f"{rounds.path}: meta['seed'] has {len(listed)} entries for {len(rounds.rounds)} rounds; state one "
-            "for all, or one a round"
+            f"{rounds.path}: meta['seed'] has {len(listed)} entries for {len(rounds.rounds)} rounds; state "
+            "one for all, or one a round"
         )
     found = []
     for r, entry in enumerate(mapping["rounds"]):
@@ -152,8 +152,8 @@ def _raw(rounds: Rounds) -> list[tuple[int, int]]:
             seed = listed[r] if isinstance(listed, list) else stated
         if seed is None or entry.get("context_len") is None:
             raise InputError(
-                f"{where} has no seed or no context_len, of which the uniforms are a function; log the seed of "
-                "the request (in the round, or as meta['seed']) and the tokens before the drafts"
+                f"{where} has no seed or no context_len, of which the uniforms are a function; log the seed "
+                "of the request (in the round, or as meta['seed']) and the tokens before the drafts"
             )
         length = integer(f"{where}: context_len", entry["context_len"], 1, 2**31 - 1)
         found.append((_signed(integer(f"{where}: seed", seed, -(2**63), 2**64 - 1)), length - 1))

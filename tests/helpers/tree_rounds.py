@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
 PARENT = (-1, 0, 0, 1, 1, 2, 3)
+VOCAB = 12
 
 
 def law(row):
@@ -23,22 +25,21 @@ def rounds(
     count: int = 30,
     *,
     rule: str = "eagle",
-    vocab: int = 12,
-    parent: tuple[int, ...] = PARENT,
     seed: int = 0,
     fault: str = "",
     threshold: float = 1.0,
     dtype: Any = torch.float32,
+    coins: Callable[[int], tuple[np.ndarray, float]] | None = None,
 ) -> list[dict]:
-    """``rule``: eagle, sglang or specinfer; ``fault`` names what the verifier does wrong."""
+    """``rule``: eagle, sglang or specinfer; ``fault`` names what the verifier does wrong; ``coins`` by round."""
     rng = np.random.default_rng(seed)
-    return [_round(rng, rule, vocab, parent, fault, threshold, dtype) for _ in range(count)]
+    return [_round(rng, rule, fault, threshold, dtype, coins and coins(i)) for i in range(count)]
 
 
-def _round(rng, rule, vocab, parent, fault, threshold, dtype):
-    m = len(parent)
-    stored = torch.tensor(rng.normal(size=(m, vocab)) * 2).to(dtype)
-    drafts = torch.tensor(rng.normal(size=(m, vocab))).to(dtype) + stored / 2
+def _round(rng, rule, fault, threshold, dtype, coins):
+    m, parent = len(PARENT), PARENT
+    stored = torch.tensor(rng.normal(size=(m, VOCAB)) * 2).to(dtype)
+    drafts = torch.tensor(rng.normal(size=(m, VOCAB))).to(dtype) + stored / 2
     p, q = (np.stack([law(row.double().numpy()) for row in rows]) for rows in (stored, drafts))
     children = [[n for n in range(m) if parent[n] == node] for node in range(m)]
     tokens = np.full(m, -1)
@@ -47,9 +48,9 @@ def _round(rng, rule, vocab, parent, fault, threshold, dtype):
             continue
         best = np.argsort(-q[node], kind="stable")
         tokens[below] = (
-            rng.choice(vocab, len(below), p=q[node]) if rule == "specinfer" else best[: len(below)]
+            rng.choice(VOCAB, len(below), p=q[node]) if rule == "specinfer" else best[: len(below)]
         )
-    u, v = rng.random(m), float(rng.random())
+    u, v = coins or (rng.random(m), float(rng.random()))
     path, node = [], 0
     while True:
         row = p[parent[node]] if fault == "parent's row" and node else p[node]
