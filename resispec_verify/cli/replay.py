@@ -13,13 +13,14 @@ from resispec_verify.cli.over_dumps import finish, over_dumps
 from resispec_verify.cli.parameters import Counts, DumpFile, Flag, Names, Number, Text
 from resispec_verify.errors import InputError
 from resispec_verify.logged.replay import Replay, replayable
-from resispec_verify.logged.replay import replay as replay_rounds
 from resispec_verify.logged.replay_summary import check_records, replay_report
-from resispec_verify.logged.rounds_input import read_rounds
 from resispec_verify.logged.scalars.acceptance import acceptance_of
 from resispec_verify.logged.scalars.lines import is_scalar_log
 from resispec_verify.logged.scalars.replay import ScalarReplay, replay_scalars
 from resispec_verify.logged.scalars.summary import differing_records, scalar_report
+from resispec_verify.logged.seeded import with_seeded_uniforms
+from resispec_verify.logged.tree_input import read_any_rounds
+from resispec_verify.logged.tree_replay import replay_any
 from resispec_verify.report.answers import print_replay
 from resispec_verify.report.scalars import print_scalars
 from resispec_verify.rules import Block, PathRule, Rule
@@ -34,6 +35,8 @@ class LoggedOptions(InputOption, OneSamplingOptions):
     """Token that ends a text; repeat for several. Default: what meta["eos_token_id"] says."""
     no_uniforms: Flag = False
     """Ignore logged uniforms: test only rates, and laws of drawn tokens."""
+    uniforms: Literal["vllm", "sglang"] | None = None
+    """Recompute uniforms that were not logged, as this engine draws them from seed and position."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +95,8 @@ def replay(
     output.check(paths)
     if not 0 < demand.alpha < 1:
         raise InputError(f"--alpha must be in (0, 1), got {demand.alpha:g}")
+    if logged.uniforms and logged.no_uniforms:
+        raise InputError("give --uniforms or --no-uniforms, not both")
     named = {name: parse_any_rule(name) for name in rule or ["speculative"]}
     if _scalars(paths, form.form):
         return _replay_scalars(paths, named, logged, form, demand, output)
@@ -140,9 +145,10 @@ def _replay_scalars(
 ) -> int:
     """The whole command on scalar logs."""
     filters = {
-        key: getattr(logged, key) for key in ("temperature", "top_k", "top_p", "min_p", "input", "eos")
+        key: getattr(logged, key)
+        for key in ("temperature", "top_k", "top_p", "min_p", "input", "eos", "uniforms")
     }
-    refuse_beside("a scalar log, whose p and q are those that were compared", **filters)
+    refuse_beside("a scalar log, which holds what was compared", **filters)
     rules = {name: acceptance_of(one, f"--rule {name}") for name, one in named.items()}
 
     def replayed(path: Path) -> list[ScalarReplay]:
@@ -166,7 +172,14 @@ def _replayed(
     path: Path, rules: list[Rule | Block], logged: LoggedOptions, sampling: dict[str, Any]
 ) -> list[Replay]:
     """One file, by each rule."""
-    rounds = read_rounds(path, kind=logged.input, stops=logged.eos or [], options=sampling)
+    rounds = read_any_rounds(path, kind=logged.input, stops=logged.eos or [], options=sampling)
     uniforms = not logged.no_uniforms
+    scheme = logged.uniforms
     with progress(rounds.path, len(rounds.rounds) * len(rules)) as advance:
-        return [replay_rounds(rounds, rule, sampling, uniforms=uniforms, advance=advance) for rule in rules]
+        return [
+            replay_any(
+                rounds if scheme is None else with_seeded_uniforms(rounds, rule, scheme),
+                rule, sampling, uniforms=uniforms, advance=advance,
+            )
+            for rule in rules
+        ]  # fmt: skip

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from resispec_verify.distributions import Sampling
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.changing_laws import ChangingLaws
 from resispec_verify.logged.block import goes_on, passes
+from resispec_verify.logged.checks import Check, status_of
 from resispec_verify.logged.coins import repeats
 from resispec_verify.logged.drafts import bet_on_drafts
 from resispec_verify.logged.next_tokens import NextToken, bet_on
@@ -43,31 +44,6 @@ __all__ = [
     "replayable",
     "tests_of",
 ]
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was recomputed: an acceptance, or the token emitted after a rejection or at the end.
-
-    Under block verification an acceptance is the test of one prefix, and ``ratio`` the probability that it
-    passes. ``status`` is ``near-tie`` where ``margin``, the distance of the coin from the recomputed
-    probability, is within the ``allowance`` that rounding has in that direction.
-    """
-
-    path: str
-    round: int
-    index: int
-    kind: Literal["acceptance", "residual", "bonus"]
-    token: int
-    p: float
-    q: float | None
-    ratio: float | None
-    u: float | None
-    logged: str
-    recomputed: str
-    margin: float | None
-    allowance: float | None
-    status: Literal["agree", "near-tie", "divergence"]
 
 
 @dataclass
@@ -326,18 +302,10 @@ def _check(
     u: float | None,
 ) -> None:
     """One decision of probability ``values``: as stored, lowest and highest."""
-    a, low, high = values.tolist()
-    recomputed, margin, allowance = logged, None, None
-    status = "divergence" if logged and high == 0 else "agree"
-    if u is not None:
-        recomputed, margin, allowance = u < a, abs(u - a), (high - a if u >= a else a - low)
-        near = u - entry["u_slack"] < high if u >= a else u + entry["u_slack"] >= low
-        allowance += entry["u_slack"]
-        status = "near-tie" if near else "agree" if recomputed == logged else "divergence"
-    elif status == "agree":
+    found = status_of(logged, values, u, entry["u_slack"])
+    if found is None:
         return
-    else:
-        recomputed = False
+    recomputed, margin, allowance, status = found
     words = ("rejected", "accepted")
     result.checks.append(
         Check(result.rounds.path, r, i, "acceptance", int(entry["draft_tokens"][i]), *numbers, u,

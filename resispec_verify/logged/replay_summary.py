@@ -125,7 +125,7 @@ def summarize_replay(result: Replay, alpha: float = ALPHA) -> dict[str, Any]:
         "rule": result.rule.name,
         "label": label(result.rule),
         "temperature": result.temperatures[0] if len(result.temperatures) == 1 else None,
-        "candidates": 1,
+        "candidates": result.rounds.candidates,
         "path": result.rounds.path,
         "dtype": result.rounds.dtype,
         "rounds": len(result.rounds.rounds),

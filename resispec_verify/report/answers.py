@@ -144,7 +144,8 @@ def _divergence_in_words(first: dict[str, Any]) -> str:
         value = first[name]
         return "none" if value is None else value if isinstance(value, str) else f"{value:.6g}"
 
-    where = f"round {first['round']}, index {first['index']}, token {first['token']}"
+    node = "" if first["node"] is None else f", node {first['node']}"
+    where = f"round {first['round']}, index {first['index']}{node}, token {first['token']}"
     if first["kind"] != "acceptance":
         source = "residual" if first["kind"] == "residual" else "target"
         drawn = "" if first["u"] is None else f", its uniform {shown('u')} draws {first['recomputed']}"
@@ -152,8 +153,9 @@ def _divergence_in_words(first: dict[str, Any]) -> str:
     margin = "" if first["margin"] is None else (
         f"; margin {shown('margin')}, rounding allows {shown('allowance')}"
     )  # fmt: skip
+    ratio = "p/q" if first["node"] is None else "threshold"
     return (
-        f"{where}: p = {shown('p')}, q = {shown('q')}, p/q = {shown('ratio')}, u = {shown('u')}: logged "
+        f"{where}: p = {shown('p')}, q = {shown('q')}, {ratio} = {shown('ratio')}, u = {shown('u')}: logged "
         f"{first['logged']}, recomputed {first['recomputed']}{margin}"
     )
 
