@@ -142,9 +142,9 @@ class Sampling:
         """
         _refuse_adjustments(self)
         if self.draft is not None:
-            "aise InputError("a Sampling with settings of a draft is for pairs; "
-            "here take its draft_sampling, or "
-                             "leave draft out")  # fmt: skip
+            raise InputError(
+                "a Sampling with settings of a draft is for pairs; use its draft_sampling, or leave draft out"
+            )
         rows = inputs.logits(logits=logits)["logits"]
         return self.law_of(rows, dtype=_working(rows, dtype))
 

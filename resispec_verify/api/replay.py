@@ -11,7 +11,9 @@ from resispec_verify.api.sources import KINDS, PathLike
 from resispec_verify.distributions import Sampling
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import real, shown, whole
+from resispec_verify.logged.other_history import with_other_history
 from resispec_verify.logged.replay import replay as replay_rounds
+from resispec_verify.logged.other_history import with_other_history
 from resispec_verify.logged.replay import replayable
 from resispec_verify.logged.replay_summary import ALPHA, summarize_replay
 from resispec_verify.logged.rounds_input import read_rounds
@@ -105,4 +107,6 @@ def replay(
     followed = replayable(checked, f"rule {checked.name!r}")
     options = {} if sampling is None else vars(sampling)
     rounds = read_rounds(path, kind=input, stops=eos, options=options)
-    return ReplayReport(summarize_replay(replay_rounds(rounds, followed, options, uniforms=uniforms), alpha))
+    result = replay_rounds(rounds, followed, options, uniforms=uniforms)
+    result = with_other_history(result, options, uniforms=uniforms, alpha=alpha)
+    return ReplayReport(summarize_replay(result, alpha))

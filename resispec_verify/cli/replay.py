@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from resispec_verify.cli.options.group import Options
 from resispec_verify.cli.options.outputs import OutputOptions
@@ -12,6 +12,7 @@ from resispec_verify.cli.output import progress
 from resispec_verify.cli.over_dumps import finish, over_dumps
 from resispec_verify.cli.parameters import Counts, DumpFile, Flag, Names, Number
 from resispec_verify.errors import InputError
+from resispec_verify.logged.other_history import with_other_history
 from resispec_verify.logged.replay import Replay, replayable
 from resispec_verify.logged.replay import replay as replay_rounds
 from resispec_verify.logged.replay_summary import check_records, replay_report
@@ -29,6 +30,13 @@ class LoggedOptions(InputOption, OneSamplingOptions):
     """Token that ends a text; repeat for several. Default: what meta["eos_token_id"] says."""
     no_uniforms: Flag = False
     """Ignore logged uniforms: test only rates, and laws of drawn tokens."""
+    history: Literal["token", "block-start"] | None = None
+    """What penalties at a drafted token have seen: those drafted before it, or only what preceded the block.
+    Default: what the dump states, or else as the engine's order has it."""
+
+    def given(self) -> dict[str, Any]:
+        """What replaces what the dump states."""
+        return super().given() | ({} if self.history is None else {"history": self.history})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +86,9 @@ def replay(
     rules = list(dict.fromkeys(replayable(parse_any_rule(name), f"--rule {name}") for name in names))
     if logged.eos and min(logged.eos) < 0:
         raise InputError(f"--eos must be a token id, got {min(logged.eos)}")
-    found, failures = over_dumps(paths, lambda path: _replayed(path, rules, logged, sampling), "rounds")
+    found, failures = over_dumps(
+        paths, lambda path: _replayed(path, rules, logged, sampling, demand.alpha), "rounds"
+    )
     results = [result for of_dump in found for result in of_dump]
     report = replay_report(results, demand.alpha)
     rows = report["results"]
@@ -96,10 +106,11 @@ def _differs(row: dict[str, Any]) -> bool:
 
 
 def _replayed(
-    path: Path, rules: list[Rule | Block], logged: LoggedOptions, sampling: dict[str, Any]
+    path: Path, rules: list[Rule | Block], logged: LoggedOptions, sampling: dict[str, Any], alpha: float
 ) -> list[Replay]:
     """One file, by each rule."""
     rounds = read_rounds(path, kind=logged.input, stops=logged.eos or [], options=sampling)
     uniforms = not logged.no_uniforms
     with progress(rounds.path, len(rounds.rounds) * len(rules)) as advance:
-        return [replay_rounds(rounds, rule, sampling, uniforms=uniforms, advance=advance) for rule in rules]
+        found = [replay_rounds(rounds, rule, sampling, uniforms=uniforms, advance=advance) for rule in rules]
+    return [with_other_history(result, sampling, uniforms=uniforms, alpha=alpha) for result in found]

@@ -135,8 +135,9 @@ def _ids(name: str, value: Any) -> tuple[int, ...] | None:
     value = [value] if type(value) is int else value
     if isinstance(value, (list, tuple, set, frozenset)):
         one = [token[0] if isinstance(token, (list, tuple)) and len(token) == 1 else token for token in value]
-        if all(type(token) is int and 0 <= token < _LARGEST for token in one):
-            return tuple(sorted(set(one))) if one or name == "allowed_tokens" else None
+        ids = [token for token in one if type(token) is int and 0 <= token < _LARGEST]
+        if len(ids) == len(one):
+            return tuple(sorted(set(ids))) if ids or name == "allowed_tokens" else None
         if any(isinstance(token, (list, tuple)) for token in one):
             raise InputError(f"{name} has a sequence of several tokens; only single ones are applied")
     raise InputError(f"{name} must be a list of token ids, got {_kind(value)}")
