@@ -13,7 +13,6 @@ from resispec_verify.errors import InputError
 from resispec_verify.inputs import real, shown, whole
 from resispec_verify.logged.other_history import with_other_history
 from resispec_verify.logged.replay import replay as replay_rounds
-from resispec_verify.logged.other_history import with_other_history
 from resispec_verify.logged.replay import replayable
 from resispec_verify.logged.replay_summary import ALPHA, summarize_replay
 from resispec_verify.logged.rounds_input import read_rounds
