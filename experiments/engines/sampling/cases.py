@@ -15,7 +15,7 @@ SETTINGS = [
     {"temperature": 0.7},
     {"top_k": 4},
     {"top_k": 4, "top_p": 0.82},
-    {"top_p": 0.6, "temperature": 1.4},
+    {"top_p": 0.57, "temperature": 1.4},
     {"min_p": 0.2, "temperature": 1.5},
     {"min_p": 0.1, "top_k": 5, "top_p": 0.9, "temperature": 0.8},
     {"typical_p": 0.5},

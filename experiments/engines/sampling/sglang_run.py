@@ -4,14 +4,17 @@ import os
 
 os.environ["TORCHDYNAMO_DISABLE"] = "1"
 
+from importlib.metadata import version
 from types import SimpleNamespace
 
-import sglang
+
 import torch
 from cases import V, record
-from sglang.srt.layers.sampler import top_k_top_p_min_p_sampling_from_probs_torch
-from sglang.srt.sampling import penaltylib
-from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
+from stubs import import_with_stubs
+
+sampler, STUBS = import_with_stubs("sglang.srt.layers.sampler")
+from sglang.srt.sampling import penaltylib  # noqa: E402 - after the stand-ins
+from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo  # noqa: E402
 
 KNOWN = (
     "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
@@ -54,7 +57,7 @@ def law_of(logits, settings, prompt, output):
     """The filtered probabilities that the torch function samples from."""
     rows = penalised(torch.from_numpy(logits)[None], settings, output)
     probs = torch.softmax(rows / settings.get("temperature", 1.0), dim=-1)
-    _, weights, tokens, _ = top_k_top_p_min_p_sampling_from_probs_torch(
+    _, weights, tokens, _ = sampler.top_k_top_p_min_p_sampling_from_probs_torch(
         probs, torch.tensor([settings.get("top_k", V)]), torch.tensor([settings.get("top_p", 1.0)]),
         torch.tensor([settings.get("min_p", 0.0)]), "min_p" in settings, None, torch.zeros(1, dtype=torch.int64),
         return_filtered_probs=True,
@@ -64,5 +67,6 @@ def law_of(logits, settings, prompt, output):
     return law.numpy()
 
 
-record("SGLang", "sglang", sglang.__version__, KNOWN, law_of,
-       "SamplingBatchInfo.apply_logits_bias and top_k_top_p_min_p_sampling_from_probs_torch, on the CPU")  # fmt: skip
+record("SGLang", "sglang", version("sglang"), KNOWN, law_of,
+       "SamplingBatchInfo.apply_logits_bias and top_k_top_p_min_p_sampling_from_probs_torch, on the CPU; without its "
+       f"packages {', '.join(STUBS)}")  # fmt: skip

@@ -6,8 +6,10 @@ from cases import V, record
 from vllm.v1.sample.logits_processor import LogitsProcessors
 from vllm.v1.sample.logits_processor.builtin import LogitBiasLogitsProcessor, MinPLogitsProcessor
 from vllm.v1.sample.metadata import SamplingMetadata
+from vllm.v1.sample.ops import penalties
 from vllm.v1.sample.sampler import Sampler
 
+penalties.PIN_MEMORY = False  # there is no device to copy to
 KNOWN = (
     "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
     "logit_bias", "bad_words",
@@ -37,12 +39,12 @@ def law_of(logits, settings, prompt, output):
     def one(name, default, dtype=torch.float32):
         return torch.tensor([settings.get(name, default)], dtype=dtype)
 
-    penalties = {"repetition_penalty", "presence_penalty", "frequency_penalty"}
+    penalised = {"repetition_penalty", "presence_penalty", "frequency_penalty"}
     metadata = SamplingMetadata(
         temperature=one("temperature", 1.0), all_greedy=False, all_random=True,
         top_p=one("top_p", 1.0) if "top_p" in settings else None,
         top_k=one("top_k", V, torch.int32) if "top_k" in settings else None,
-        generators={}, max_num_logprobs=V, no_penalties=not penalties & settings.keys(),
+        generators={}, max_num_logprobs=V, no_penalties=not penalised & settings.keys(),
         prompt_token_ids=torch.tensor([prompt]), frequency_penalties=one("frequency_penalty", 0.0),
         presence_penalties=one("presence_penalty", 0.0), repetition_penalties=one("repetition_penalty", 1.0),
         output_token_ids=[list(output)], allowed_token_ids_mask=None,
