@@ -85,6 +85,6 @@ def law_of(logits, settings, prompt, output):
     return law / law.sum()
 
 
-DEFAULT = [str(kind).rsplit(".", 1)[-1] for kind in xllamacpp.CommonParams().sampling.samplers]
+DEFAULT = xllamacpp.CommonParams().sampling.samplers
 record("llama.cpp", "llama.cpp", f"in xllamacpp {version('xllamacpp')}", KNOWN, law_of,
-       f"llama_sampler_init_* of its C API, in its default order, which the wheel states as {DEFAULT}")  # fmt: skip
+       f"llama_sampler_init_* of its C API, in its default order, which the wheel states as {DEFAULT!r}")  # fmt: skip

@@ -1,55 +1,75 @@
-"""SGLang's penalties, bias and torch filters on rows of logits, on the CPU."""
+"""SGLang's penalties, bias and torch filters on rows of logits, on the CPU.
 
-import os
+Its modules import the whole server; so the definitions that are needed are taken from its installed files as
+they are, and run with torch alone.
+"""
 
-os.environ["TORCHDYNAMO_DISABLE"] = "1"
-
-from importlib.metadata import version
+import abc
+import ast
+import weakref
+from importlib.metadata import distribution, version
+from pathlib import Path
 from types import SimpleNamespace
-
+from typing import List, Optional, Set, Type  # noqa: UP035 - names that its code uses
 
 import torch
 from cases import V, record
-from stubs import import_with_stubs
 
-sampler, STUBS = import_with_stubs("sglang.srt.layers.sampler")
-from sglang.srt.sampling import penaltylib  # noqa: E402 - after the stand-ins
-from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo  # noqa: E402
+SOURCE = Path(str(distribution("sglang").locate_file("sglang/srt")))
 
+
+def defined(file, *names, **given):
+    """Definitions of one of its files, without the imports; ``given`` are names that they use."""
+    space = dict(given, torch=torch, abc=abc, weakref=weakref, List=List, Optional=Optional, Set=Set, Type=Type)
+    for node in ast.parse((SOURCE / file).read_text()).body:
+        if getattr(node, "name", None) in names:
+            exec(compile(ast.Module([node], []), str(file), "exec", dont_inherit=True, flags=_LATER), space)
+    return SimpleNamespace(**{name: space[name] for name in names})
+
+
+_LATER = __import__("__future__").annotations.compiler_flag
+FOLDER = "sampling/penaltylib"
+HELPERS = {
+    "get_compiler_backend": lambda: "eager", "_is_npu": True, "is_pin_memory_available": lambda device: False,
+}  # fmt: skip
+ORCHESTRATOR = defined(f"{FOLDER}/orchestrator.py", "BatchedPenalizerOrchestrator", "_BatchedPenalizer")
+BASE = HELPERS | {"_BatchedPenalizer": ORCHESTRATOR._BatchedPenalizer}
+PENALIZERS = [
+    getattr(defined(f"{FOLDER}/{file}.py", *names, **BASE), names[-1])
+    for file, names in (
+        ("frequency_penalty", ["BatchedFrequencyPenalizer"]),
+        ("presence_penalty", ["BatchedPresencePenalizer"]),
+        ("repetition_penalty", ["apply_scaling_penalties", "BatchedRepetitionPenalizer"]),
+    )
+]
+SAMPLER = defined("layers/sampler.py", "top_k_top_p_min_p_sampling_from_probs_torch")
 KNOWN = (
     "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
     "logit_bias",
 )  # fmt: skip
 
 
+class Batch:
+    """A batch of one request; the orchestrator holds it by a weak reference."""
+
+    def __init__(self, reqs):
+        self.reqs, self.device = reqs, "cpu"
+
+
 def penalised(logits, settings, output):
-    """Logits after SamplingBatchInfo.apply_logits_bias, with a request's penalties."""
+    """Logits after its penalties, in the order of apply_logits_bias; the bias is added here."""
     names = ("repetition_penalty", "presence_penalty", "frequency_penalty")
-    idle = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "min_new_tokens": 0}
+    idle = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
     params = SimpleNamespace(**idle | {name: settings[name] for name in names if name in settings})
-    params.stop_token_ids = None
-    request = SimpleNamespace(sampling_params=params, tokenizer=SimpleNamespace(
-        additional_stop_token_ids=None, eos_token_id=0))  # fmt: skip
-    batch = SimpleNamespace(reqs=[request], device="cpu")
-    orchestrator = penaltylib.BatchedPenalizerOrchestrator(V, batch, [
-        penaltylib.BatchedFrequencyPenalizer, penaltylib.BatchedMinNewTokensPenalizer,
-        penaltylib.BatchedPresencePenalizer, penaltylib.BatchedRepetitionPenalizer,
-    ])  # fmt: skip
+    batch = Batch([SimpleNamespace(sampling_params=params)])
+    orchestrator = ORCHESTRATOR.BatchedPenalizerOrchestrator(V, batch, PENALIZERS)
     for token in output:
         if orchestrator.is_required:
             orchestrator.cumulate_output_tokens(torch.tensor([token]))
-    bias = None
-    if "logit_bias" in settings:
-        bias = torch.zeros(1, V)
-        for token, value in settings["logit_bias"].items():
-            bias[0, int(token)] = value
-    info = SimpleNamespace(
-        acc_additive_penalties=None, acc_scaling_penalties=None, penalizer_orchestrator=orchestrator,
-        grammar_mask=None, logit_bias=bias,
-    )  # fmt: skip
-    for name in ("_apply_pre_grammar_logits_transforms", "_apply_post_grammar_logits_transforms"):
-        setattr(info, name, getattr(SamplingBatchInfo, name).__get__(info))
-    SamplingBatchInfo.apply_logits_bias(info, logits)
+    if orchestrator.is_required:
+        orchestrator.apply(logits)
+    for token, value in settings.get("logit_bias", {}).items():  # as _apply_post_grammar_logits_transforms
+        logits[0, int(token)] += value
     return logits
 
 
@@ -57,7 +77,7 @@ def law_of(logits, settings, prompt, output):
     """The filtered probabilities that the torch function samples from."""
     rows = penalised(torch.from_numpy(logits)[None], settings, output)
     probs = torch.softmax(rows / settings.get("temperature", 1.0), dim=-1)
-    _, weights, tokens, _ = sampler.top_k_top_p_min_p_sampling_from_probs_torch(
+    _, weights, tokens, _ = SAMPLER.top_k_top_p_min_p_sampling_from_probs_torch(
         probs, torch.tensor([settings.get("top_k", V)]), torch.tensor([settings.get("top_p", 1.0)]),
         torch.tensor([settings.get("min_p", 0.0)]), "min_p" in settings, None, torch.zeros(1, dtype=torch.int64),
         return_filtered_probs=True,
@@ -68,5 +88,5 @@ def law_of(logits, settings, prompt, output):
 
 
 record("SGLang", "sglang", version("sglang"), KNOWN, law_of,
-       "SamplingBatchInfo.apply_logits_bias and top_k_top_p_min_p_sampling_from_probs_torch, on the CPU; without its "
-       f"packages {', '.join(STUBS)}")  # fmt: skip
+       "penaltylib's classes and top_k_top_p_min_p_sampling_from_probs_torch as installed, on the CPU; "
+       "temperature, softmax and bias are added by the script")  # fmt: skip
