@@ -335,7 +335,7 @@ def _overlap(p: np.ndarray, q: np.ndarray, rows: RoundRows, i: int) -> tuple[flo
     """``sum min(p, q)``, lowest and highest: it moves by no more than the TV that p and q move by."""
     value = float(np.minimum(p, q).sum())
     moved = tv_slack(p, rows.target[i], rows.target_slack[i], rows.sampling)
-    moved += tv_slack(q, rows.draft[i], rows.draft_slack[i], rows.sampling)
+    moved += tv_slack(q, rows.draft[i], rows.draft_slack[i], rows.sampling.draft_sampling)
     return value, max(0.0, value - moved), min(1.0, value + moved)
 
 
