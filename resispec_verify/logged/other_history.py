@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from resispec_verify.logged.replay import Replay, replay
+from resispec_verify.logged.replay import Replay
 from resispec_verify.logged.replay_summary import ALPHA, summarize_replay
+from resispec_verify.logged.tree_replay import replay_any
 from resispec_verify.sampling.text import needs_text
 
 __all__ = ["with_other_history"]
@@ -31,7 +32,7 @@ def with_other_history(
     if not penalised or not _speaks_against(result, alpha):
         return result
     here = penalised[0].reads_history
-    other = replay(result.rounds, result.rule, {**options, "history": _OTHER[here]}, uniforms=uniforms)
+    other = replay_any(result.rounds, result.rule, {**options, "history": _OTHER[here]}, uniforms=uniforms)
     found, instead = len(result.diverges()), len(other.diverges())
     told = f"penalties {_WORDS[_OTHER[here]]} (history {_OTHER[here]!r})"
     if _speaks_against(other, alpha):
