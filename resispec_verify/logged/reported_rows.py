@@ -93,7 +93,7 @@ def _values(rows: np.ndarray, half: np.ndarray, sampling: Sampling, tokens: np.n
 
 
 def _sampling(path: Any, mapping: Mapping[str, Any]) -> Sampling:
-    stated = samplings(path, mapping.get("meta"), 1) if mapping.get("meta") is not None else None
+    stated: Any = samplings(path, mapping.get("meta"), 1) if mapping.get("meta") is not None else None
     if isinstance(stated, tuple):
         if len(stated) != 1:
             raise InputError(f"{path}: {REPORTED_KEY} is not read where meta states a sampling by position")
