@@ -54,7 +54,7 @@ def of_rows(path: Any, mapping: Mapping[str, Any]) -> dict[str, Any]:
         or not np.isin(speculative, (0, 1)).all()
     ):
         raise InputError(f"{path}: {SPECULATIVE_KEY} must be true or false by position, [{n}]")
-    stated = _sampling(path, mapping)
+    stated = _sampling(path, mapping, n)
     names = (*RIGHT, "the target's raw row before", "the target's raw row after")
     values = {name: np.full((2, n), np.nan) for name in names}
     step = max(1, _ELEMENTS // dump.vocab)
@@ -92,10 +92,8 @@ def _values(rows: np.ndarray, half: np.ndarray, sampling: Sampling, tokens: np.n
     return np.stack([value, moved])
 
 
-def _sampling(path: Any, mapping: Mapping[str, Any]) -> Sampling:
-    stated: Any = samplings(path, mapping.get("meta"), 1) if mapping.get("meta") is not None else None
+def _sampling(path: Any, mapping: Mapping[str, Any], positions: int) -> Sampling:
+    stated: Any = samplings(path, mapping.get("meta"), positions)
     if isinstance(stated, tuple):
-        if len(stated) != 1:
-            raise InputError(f"{path}: {REPORTED_KEY} is not read where meta states a sampling by position")
-        stated = stated[0]
+        raise InputError(f"{path}: {REPORTED_KEY} is not read where meta states a sampling by position")
     return Sampling(**(stated or {}))

@@ -203,3 +203,11 @@ def test_flat_values_need_their_tokens(tmp_path):
         tmp_path / "a.pt",
     )
     assert "needs next_tokens" in inspect_dump(tmp_path / "a.pt")["problems"][0]
+
+
+def test_a_sampling_by_position_is_refused(tmp_path):
+    held = {"target_logits": torch.randn(3, VOCAB), "next_tokens": torch.arange(3),
+            "reported_logprobs": torch.full((3,), -1.0),
+            "meta": {"sampling": {"temperature": [1.0, 0.5, 1.0]}}}  # fmt: skip
+    torch.save(held, tmp_path / "a.pt")
+    assert "a sampling by position" in inspect_dump(tmp_path / "a.pt")["problems"][0]
