@@ -4,9 +4,9 @@
     python experiments/topk/recorded.py --render
 
 The full answers come from code that knows nothing of lists: the emitted law's enumeration, the transport
-limit and plain sums over all tokens. Writes results/topk/recorded.csv, a line a dump, k and quantity, and from
-it the table of docs/topk.md; with --render only the table. Ends with status 1 where an interval misses an
-answer.
+limit and plain sums over all tokens. Writes results/topk/recorded.csv, a line a dump, k and quantity, and
+from it the table of docs/topk.md; with --render only the table. Ends with status 1 where an interval misses
+an answer.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def main() -> int:
     if not asked.render:
         log = [line for path in asked.dumps for line in measure(path)]
         with LOG.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, FIELDS)
+            writer = csv.DictWriter(file, list(FIELDS))
             writer.writeheader()
             writer.writerows(log)
     with LOG.open(newline="", encoding="utf-8") as file:

@@ -106,7 +106,7 @@ def bounds(pairs: TopPairs, rule: Rule, candidates: int) -> Bounds:
     settings = (acceptance_kind(rule), candidates, biased_kind(rule))
     for start, target, draft in blocks(pairs):
         laws = (empty_law(atoms), empty_law(atoms))
-        part = kernel.Found(*(column[start : start + len(target.tokens)] for column in found))
+        part = kernel.part_of(found, slice(start, start + len(target.tokens)))
         row = empty_row(first, second)
         refuse(start, *kernel.bound_rows(target, draft, vocab, settings, row, laws, part))
     return _bounds(rule, candidates, found)

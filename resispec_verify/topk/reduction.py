@@ -62,7 +62,7 @@ def reduced(pairs: TopPairs) -> Reduced:
 
 def vocab_of(pairs: TopPairs) -> int:
     """V, or -1 where neither side knows it."""
-    known = {rows.vocab for rows in (pairs.target, pairs.draft)} - {None}
+    known = {rows.vocab for rows in (pairs.target, pairs.draft) if rows.vocab is not None}
     if len(known) > 1:
         raise InputError(
             f"target and draft have vocabularies of {' and '.join(map(str, sorted(known)))} tokens"

@@ -10,7 +10,7 @@ from resispec_verify.catalogue.measured import rules_table
 from resispec_verify.dumps.kinds.top_rows import TopPairs
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.marginal import tv_interval
-from resispec_verify.rules import RULES, ResiSpec, make_rule
+from resispec_verify.rules import ResiSpec, SpecInfer, make_rule
 from resispec_verify.topk.known import PROOFS
 from resispec_verify.verdict import Tier, Verdict
 
@@ -136,7 +136,7 @@ def test_a_rule_is_exact_by_proof_and_not_by_name():
         assert found.proof
         assert np.all(found.emitted_tv == 0.0)
 
-    class Impostor(RULES["specinfer"]):
+    class Impostor(SpecInfer):
         name = "specinfer"
 
     assert topk.bounds(pairs, Impostor(), 2).verdict is Verdict.UNDECIDED

@@ -16,6 +16,7 @@ from resispec_verify.kernels.topk.completions import complete, excess_at
 
 __all__ = [
     "ANY", "FIRST", "JOINT", "K_SEQ", "SEQUENTIAL", "STANDARD", "Found", "bound_rows", "empty_found",
+    "part_of",
 ]  # fmt: skip
 
 #: How a rule accepts: unknown, known of the first candidate alone, or as one of the exact rules does.
@@ -53,6 +54,19 @@ def empty_found(rows: int) -> Found:
     """Room for the results."""
     tv, limit, acceptance, kl = np.empty((4, rows, 2))
     return Found(tv, limit, acceptance, kl, np.zeros(rows), np.empty((rows, 2), np.bool_), np.empty(rows))
+
+
+def part_of(found: Found, rows: slice) -> Found:
+    """Views of some of the rows."""
+    return Found(
+        found.tv[rows],
+        found.limit[rows],
+        found.acceptance[rows],
+        found.kl[rows],
+        found.biased[rows],
+        found.attained[rows],
+        found.rounding[rows],
+    )
 
 
 @jit(inner=True)
