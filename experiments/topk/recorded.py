@@ -22,6 +22,7 @@ import resispec_verify as rv
 from resispec_verify import topk
 from resispec_verify.dumps import open_dump
 from resispec_verify.dumps.kinds.top_rows import TopPairs
+from resispec_verify.dumps.rows import rows_of
 from resispec_verify.kernels.optimal.transport import transport_limit
 from resispec_verify.rules import make_rule
 from resispec_verify.verdict import Verdict
@@ -59,8 +60,8 @@ def measure(path: Path) -> list[dict[str, str]]:
     pairs: dict[int, list[TopPairs]] = {k: [] for k in KS}
     answers: dict[str, list[np.ndarray]] = {}
     for start in range(0, dump.positions, BATCH):
-        rows = slice(start, start + BATCH)
-        p, q = (softmax(np.asarray(a[rows], np.float64)) for a in (dump.target, dump.draft))
+        stop = min(start + BATCH, dump.positions)
+        p, q = (softmax(rows_of(a, start, stop).astype(np.float64)) for a in (dump.target, dump.draft))
         for name, values in full_answers(p, q).items():
             answers.setdefault(name, []).append(values)
         for k in KS:
