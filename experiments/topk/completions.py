@@ -3,8 +3,9 @@
     python experiments/topk/completions.py good-rtn4-N128-fp16.pt mid-win32-N128-fp16.pt ...
 
 100 positions, taken in turn from the dumps, each cut to the 400 tokens that its two laws give most and
-normalised (so that a completion costs a fraction of a millisecond and not a tenth of a second), lists of
-100. 10,000 completions of each: random weights of several spreads filled up to the cap, tails on few tokens, in random, in equal and in opposite orders, and tails in proportion to the other law. Each rule's
+normalised (so that a completion costs a fraction of a millisecond and not a tenth of a second), lists of 100.
+10,000 completions of each: random weights of several spreads filled up to the cap, tails on as few tokens as
+hold them, in random, in equal and in opposite orders, and tails in proportion to the other law. Each rule's
 acceptance comes from its own code, without lists: levels, the equation for rho, a sort for the limit.
 ResiSpec's emitted law, which costs more, is enumerated for 20 completions a position. Writes
 results/topk/completions.csv; ends with status 1 if there is a violation.
