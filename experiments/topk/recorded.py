@@ -101,7 +101,7 @@ def lines(dump: str, k: int, pairs: list[TopPairs], full: dict[str, np.ndarray])
     return found
 
 
-FIELDS = (
+FIELDS: tuple[str, ...] = (
     "dump",
     "k",
     "quantity",
