@@ -129,7 +129,7 @@ class TopSide:
         return ids
 
     def _logs(self, start: int, stop: int, listed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Log-probabilities in float64, -inf where none is listed, and how far e to their power may be off."""
+        """Log-probabilities in float64, -inf where none is listed; by what factor e^x may be off, less 1."""
         stored = rows_of(self.values, start, stop)
         unit = UNIT[stored.dtype.itemsize] if stored.dtype != np.float16 else 2.0**-11
         with np.errstate(invalid="ignore"):  # signalling NaNs; they are refused below
