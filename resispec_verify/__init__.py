@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from resispec_verify.api import ReplayReport as ReplayReport
     from resispec_verify.api import Report as Report
     from resispec_verify.api import VerifyReport as VerifyReport
+    from resispec_verify.api import WeightsReport as WeightsReport
     from resispec_verify.api import check as check
     from resispec_verify.api import limits as limits
     from resispec_verify.api import replay as replay
     from resispec_verify.api import verify as verify
+    from resispec_verify.api import weights as weights
     from resispec_verify.arrays import Array as Array
     from resispec_verify.arrays import ArrayLike as ArrayLike
     from resispec_verify.distributions import Pair as Pair
@@ -55,8 +57,8 @@ if TYPE_CHECKING:
 # The same for the interpreter: where each name comes from.
 _NAMES = {
     "api": (
-        "CheckReport", "LimitsReport", "ReplayReport", "Report", "VerifyReport", "check", "limits", "replay",
-        "verify",
+        "CheckReport", "LimitsReport", "ReplayReport", "Report", "VerifyReport", "WeightsReport", "check",
+        "limits", "replay", "verify", "weights",
     ),
     "arrays": ("Array", "ArrayLike"),
     "distributions": ("Pair", "Sampling", "pair_from_logits", "pair_from_probabilities"),
@@ -96,6 +98,7 @@ __all__ = [
     "State",
     "Verdict",
     "VerifyReport",
+    "WeightsReport",
     "__version__",
     "check",
     "get_proxy",
@@ -115,6 +118,7 @@ __all__ = [
     "save_top_pairs",
     "transport_limit",
     "verify",
+    "weights",
 ]
 
 if not TYPE_CHECKING:

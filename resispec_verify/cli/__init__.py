@@ -15,7 +15,7 @@ PROGRAM = "resispec-verify"
 #: A command is the function of its name in the module of its name.
 COMMANDS = (
     "kl", "inspect", "convert", "limits", "drift", "explore", "picture", "runtime", "report", "record",
-    "replay", "compare", "tree", "rules", "engines", "check", "audit", "prove",
+    "replay", "weights", "compare", "tree", "rules", "engines", "check", "audit", "prove",
 )  # fmt: skip
 
 

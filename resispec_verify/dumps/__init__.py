@@ -1,4 +1,5 @@
-"""Reading dumps: `open_dump`, `open_target`, `open_rounds`, `open_tree`, `open_top_pairs`, `load_mapping`.
+"""Reading dumps: `open_dump`, `open_target`, `target_of`, `open_rounds`, `open_tree`, `open_tree_rounds`,
+`open_top_pairs`, `load_mapping`.
 
 `formats`: one file format a module; `kinds`: one kind of dump a module; `parts`: many files or chunks as one
 dump; `checks`: what would be read as something else, and what is odd; `rows`: rows that are read when they
@@ -30,6 +31,12 @@ from resispec_verify.dumps.kinds.target import TargetDump, target_from_mapping
 from resispec_verify.dumps.kinds.top_pairs import TopPairsDump, top_from_mapping
 from resispec_verify.dumps.kinds.top_rows import TopPairs, TopRows
 from resispec_verify.dumps.kinds.tree import TreeDump, TreeLogits, tree_from_mapping
+from resispec_verify.dumps.kinds.tree_rounds import (
+    TreeRound,
+    TreeRoundsDump,
+    has_trees,
+    tree_rounds_from_mapping,
+)
 from resispec_verify.dumps.opening import PathLike
 from resispec_verify.dumps.parts.reduced import MAP_KEY, MASK_KEY
 from resispec_verify.dumps.parts.shard_files import find_shards
@@ -51,8 +58,11 @@ __all__ = [
     "TopRows",
     "TreeDump",
     "TreeLogits",
+    "TreeRound",
+    "TreeRoundsDump",
     "files_of",
     "find_shards",
+    "has_trees",
     "kind",
     "load_mapping",
     "looks_like_probabilities",
@@ -61,6 +71,7 @@ __all__ = [
     "open_target",
     "open_top_pairs",
     "open_tree",
+    "open_tree_rounds",
     "target_of",
 ]
 
@@ -143,6 +154,17 @@ def open_top_pairs(path: PathLike) -> TopPairsDump:
         As `load_mapping` and `top_from_mapping`.
     """
     return top_from_mapping(path, load_mapping(path))
+
+
+def open_tree_rounds(path: PathLike, *, pad_vocab: bool = False) -> TreeRoundsDump:
+    """Open rounds over trees; everything but the logits is checked, and they are when they are read.
+
+    Raises
+    ------
+    InputError
+        As `load_mapping` and `tree_rounds_from_mapping`.
+    """
+    return tree_rounds_from_mapping(path, load_mapping(path), pad_vocab=pad_vocab).checked()
 
 
 def files_of(path: PathLike) -> list[Path]:

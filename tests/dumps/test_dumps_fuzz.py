@@ -31,7 +31,14 @@ from dump_helpers import (
 from top_helpers import pairs
 from top_helpers import write as write_pairs
 
-from resispec_verify.dumps import open_dump, open_rounds, open_target, open_top_pairs, open_tree
+from resispec_verify.dumps import (
+    open_dump,
+    open_rounds,
+    open_target,
+    open_top_pairs,
+    open_tree,
+    open_tree_rounds,
+)
 from resispec_verify.dumps.formats import npz
 from resispec_verify.dumps.formats.readers import READERS, RECOGNISED
 from resispec_verify.errors import InputError
@@ -119,6 +126,50 @@ def tree() -> dict:
     }
 
 
+def tree_rounds() -> dict:
+    one = {
+        "tokens": torch.tensor([-1, 1, 2, 3]),
+        "parent": torch.tensor([-1, 0, 0, 1]),
+        "target_logits": logits(4, 20).bfloat16(),
+        "draft_logits": logits(2, 20),
+        "accepted_path": torch.tensor([1, 3]),
+        "u": torch.tensor([0.5, 0.25, 0.1, 0.9], dtype=torch.float64),
+        "u_next": 0.5,
+        "next_token": 7,
+        "context_len": 3,
+        "seed": 5,
+    }
+    linked = {
+        "candidates": torch.tensor([4, 1, 2, 3]),
+        "retrive_next_token": torch.tensor([1, 3, -1, -1]),
+        "retrive_next_sibling": torch.tensor([-1, 2, -1, -1]),
+        "retrive_index": torch.arange(4) + 4,
+        "accept_index": torch.tensor([4, 6, -1]),
+    }
+    along = {
+        "tokens": torch.tensor([4, 1, 2, 3]),
+        "retrieve_indices": torch.tensor([[0, 1, 3], [0, 2, -1]]),
+        "best_candidate": 0,
+        "accept_length": torch.tensor(1),
+    }
+    rest = {"target_logits": one["target_logits"], "next_token": 3}
+    return {
+        "rounds": [one, linked | rest, along | rest],
+        "output_tokens": torch.tensor([1, 3, 7, 2, 3, 1, 3]),
+    }
+
+
+def stacked_trees() -> dict:
+    return {
+        "tokens": torch.tensor([[0, 1, 2, 3], [0, 4, 5, -1]]),
+        "parent": torch.tensor([[-1, 0, 0, 1], [-1, 0, 0, -1]]),
+        "target_logits": logits(2, 4, 20),
+        "accepted_path": torch.tensor([[1, 3], [2, -1]]),
+        "next_token": torch.tensor([7, -1]),
+        "u": torch.rand(2, 4),
+    }
+
+
 def folder(path: Path) -> Path:
     path.mkdir()
     for i in range(2):
@@ -155,6 +206,8 @@ FORMATS = {name: lambda path, name=name: WRITERS[name](path / name, arrays()) fo
     "pt-chunks": lambda path: saved(path / "x.pt", chunks()),
     "pt-rounds": lambda path: saved(path / "x.pt", rounds()),
     "pt-tree": lambda path: saved(path / "x.pt", tree()),
+    "pt-tree-rounds": lambda path: saved(path / "x.pt", tree_rounds()),
+    "npz-tree-rounds": lambda path: saved_npz(path / "x.npz", stacked_trees()),
     "old.pt": lambda path: legacy_saved(path / "x.pt", arrays() | {"meta": {"a": [1, "b"]}}),
     "x.safetensors": lambda path: saved_safetensors(
         path / "x.safetensors", arrays(), {"sampling": '{"top_k": 3}'}
@@ -239,6 +292,7 @@ def read_all(path: Path) -> None:
         lambda: [dump.logits(i) for dump in [open_rounds(path)] for i in range(len(dump))],
         lambda: [dump.logits(i) for dump in [open_tree(path)] for i in range(dump.prefixes)],
         lambda: _top(path),
+        lambda: [dump.logits(i) for dump in [open_tree_rounds(path)] for i in range(len(dump))],
     ):
         try:
             step()
