@@ -11,6 +11,7 @@ from resispec_verify.api.sources import KINDS, PathLike
 from resispec_verify.distributions import Sampling
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import real, shown, whole
+from resispec_verify.logged.other_history import with_other_history
 from resispec_verify.logged.replay import replayable
 from resispec_verify.logged.replay_summary import ALPHA, summarize_replay
 from resispec_verify.logged.seeded import SCHEMES, with_seeded_uniforms
@@ -111,4 +112,6 @@ def replay(
     rounds = read_any_rounds(path, kind=input, stops=eos, options=options)
     if isinstance(uniforms, str):
         rounds, uniforms = with_seeded_uniforms(rounds, followed, uniforms), True
-    return ReplayReport(summarize_replay(replay_any(rounds, followed, options, uniforms=uniforms), alpha))
+    result = replay_any(rounds, followed, options, uniforms=uniforms)
+    result = with_other_history(result, options, uniforms=uniforms, alpha=alpha)
+    return ReplayReport(summarize_replay(result, alpha))

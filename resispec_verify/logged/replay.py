@@ -31,6 +31,8 @@ from resispec_verify.logged.checks import Check, status_of
 from resispec_verify.logged.coins import repeats
 from resispec_verify.logged.drafts import bet_on_drafts
 from resispec_verify.logged.next_tokens import NextToken, bet_on
+from resispec_verify.logged.reported import Reported
+from resispec_verify.logged.reported_rounds import add_round
 from resispec_verify.logged.round_rows import RoundRows, read_rows, tv_slack
 from resispec_verify.logged.rounds_input import Rounds
 from resispec_verify.rules import Block, PathRule, Rule
@@ -62,6 +64,8 @@ class Replay:
         Rounds whose coins all came in an earlier round.
     repeated_chance : float or None
         Bound on the probability of so many by chance; None where coins are not used.
+    reported : Reported
+        Log-probabilities that the engine reported, beside those of the rows.
     """
 
     rounds: Rounds
@@ -73,6 +77,7 @@ class Replay:
     repeated: int = 0
     repeated_chance: float | None = None
     notes: list[str] = field(default_factory=list)
+    reported: Reported = field(default_factory=Reported)
 
     def diverges(self) -> list[Check]:
         """The checks that contradict the rule."""
@@ -156,6 +161,9 @@ def replay(
         decide(result, r, entry, sampling, rows, entry["u"] if uniforms else None)
         if entry["next_token"] is not None:
             result.checks.append(_next_token(result, r, entry, sampling, uniforms))
+        if entry.get("reported") is not None:
+            whole = slice(0, len(entry["draft_tokens"]) + 1)
+            add_round(result.reported, r, entry, _read(result, r, entry, whole, sampling))
         advance(1)
     _repeats(result, uniforms)
     if rounds.constant:
@@ -327,7 +335,7 @@ def _overlap(p: np.ndarray, q: np.ndarray, rows: RoundRows, i: int) -> tuple[flo
     """``sum min(p, q)``, lowest and highest: it moves by no more than the TV that p and q move by."""
     value = float(np.minimum(p, q).sum())
     moved = tv_slack(p, rows.target[i], rows.target_slack[i], rows.sampling)
-    moved += tv_slack(q, rows.draft[i], rows.draft_slack[i], rows.sampling)
+    moved += tv_slack(q, rows.draft[i], rows.draft_slack[i], rows.sampling.draft_sampling)
     return value, max(0.0, value - moved), min(1.0, value + moved)
 
 

@@ -145,6 +145,7 @@ def summarize_replay(result: Replay, alpha: float = ALPHA) -> dict[str, Any]:
         "acceptance_verdict": rates,
         "draft_token_test": drafts,
         "next_token_tests": list(draws.values()),
+        "reported_logprobs": result.reported.summary(),
         "statistics": {"alpha": alpha, "tests": tests,
                        "verdict": "rejected" if "rejected" in verdicts else "not-rejected"},
         "tokens_emitted": sum(text.counts),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from resispec_verify.report.scalars import reported_lines
 from resispec_verify.report.table import number, print_lines, print_records, printable
 from resispec_verify.sampler_check.lines import at_an_end_only, lines
 from resispec_verify.sampler_check.settings import CheckResult
@@ -94,6 +95,7 @@ def print_replay(row: dict[str, Any], console: Any) -> None:
         lines += _position_lines(row)
     tests = (row["draft_token_test"], *row["next_token_tests"])
     lines += [_draws_in_words(test) for test in tests if test]
+    lines += reported_lines(row["reported_logprobs"], "round")
     statistics = row["statistics"]
     lines.append(f"  acceptance rates: {row['acceptance_verdict']}")
     lines.append(

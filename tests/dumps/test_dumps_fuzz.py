@@ -28,8 +28,17 @@ from dump_helpers import (
     saved_npz,
     saved_safetensors,
 )
+from top_helpers import pairs
+from top_helpers import write as write_pairs
 
-from resispec_verify.dumps import open_dump, open_rounds, open_target, open_tree, open_tree_rounds
+from resispec_verify.dumps import (
+    open_dump,
+    open_rounds,
+    open_target,
+    open_top_pairs,
+    open_tree,
+    open_tree_rounds,
+)
 from resispec_verify.dumps.formats import npz
 from resispec_verify.dumps.formats.readers import READERS, RECOGNISED
 from resispec_verify.errors import InputError
@@ -182,6 +191,10 @@ def chunks() -> dict:
     return {"chunks": [arrays() | {"start": 6 * i} for i in range(2)]}
 
 
+def top() -> dict:
+    return pairs() | {"next_tokens": np.arange(7), "draft_tail": np.stack([np.zeros(7), np.ones(7)], axis=-1)}
+
+
 def labelled() -> dict:
     return arrays() | {"meta": np.array('{"a": 1}'), "dataset": np.array("d")}
 
@@ -202,6 +215,9 @@ FORMATS = {name: lambda path, name=name: WRITERS[name](path / name, arrays()) fo
     "safetensors-tree": lambda path: saved_safetensors(path / "x.safetensors", tree()),
     "x.npz": lambda path: saved_npz(path / "x.npz", labelled()),
     "npz-compressed": lambda path: saved_npz(path / "x.npz", arrays(), compressed=True),
+    "npz-top": lambda path: write_pairs(path / "x.npz", top()),
+    "pt-top": lambda path: write_pairs(path / "x.pt", top()),
+    "safetensors-top": lambda path: write_pairs(path / "x.safetensors", top()),
     "npz-rounds": lambda path: saved_npz(path / "x.npz", stacked()),
     "llamacpp": lambda path: saved_llamacpp(path / "x.kld", logits(2, 8, 21).numpy(), np.ones((2, 8), int)),
     "shards": lambda path: folder(path / "shards"),
@@ -275,6 +291,7 @@ def read_all(path: Path) -> None:
         lambda: _target(path),
         lambda: [dump.logits(i) for dump in [open_rounds(path)] for i in range(len(dump))],
         lambda: [dump.logits(i) for dump in [open_tree(path)] for i in range(dump.prefixes)],
+        lambda: _top(path),
         lambda: [dump.logits(i) for dump in [open_tree_rounds(path)] for i in range(len(dump))],
     ):
         try:
@@ -297,6 +314,14 @@ def _target(path: Path) -> None:
     dump = open_target(path)
     for first in range(0, dump.positions, 5):
         assert dump.batch(first, first + 5).shape[1] == dump.vocab
+
+
+def _top(path: Path) -> None:
+    for found in open_top_pairs(path).blocks(3):
+        for side in (found.target, found.draft):
+            assert ((side.probabilities >= 0) & (side.probabilities <= 1)).all()
+            assert (side.tail[:, 0] <= side.tail[:, 1]).all()
+            assert ((side.most >= 0) & (side.most <= 1)).all()
 
 
 @pytest.mark.parametrize("name", FORMATS)

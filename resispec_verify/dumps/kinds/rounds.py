@@ -12,8 +12,9 @@ import numpy as np
 from resispec_verify.dumps.checks.companions import check_companions, check_round_companions
 from resispec_verify.dumps.checks.whole import check_rows, one_after_another
 from resispec_verify.dumps.formats.mapped import refuse_repeats, repeats
-from resispec_verify.dumps.kinds.keys import PROPOSAL_KEY, ROUNDS_KEY, as_rows, kind, what
+from resispec_verify.dumps.kinds.keys import PROPOSAL_KEY, ROUNDS_KEY, as_rows, kind, refuse_top, what
 from resispec_verify.dumps.kinds.labels import samplings
+from resispec_verify.dumps.kinds.reported import REPORTED_KEY, reported_logprobs
 from resispec_verify.dumps.kinds.tree_shapes import has_shape
 from resispec_verify.dumps.kinds.values import integer, integers, no_token, prompt_name, uniforms
 from resispec_verify.dumps.opening import listing
@@ -24,7 +25,7 @@ from resispec_verify.errors import InputError
 __all__ = ["Round", "RoundLogits", "RoundsDump", "rounds_from_mapping", "unstacked"]
 
 NEEDED = ("draft_tokens", "draft_logits", "target_logits", "accepted")
-OPTIONAL = ("u", "u_next", "next_token", "context_len", PROPOSAL_KEY)
+OPTIONAL = ("u", "u_next", "next_token", "context_len", PROPOSAL_KEY, REPORTED_KEY)
 
 
 class RoundLogits(NamedTuple):
@@ -55,6 +56,9 @@ class Round:
         Tokens before the round.
     prompt : int, str or None
         Of which of several prompts it is.
+    reported : array (accepted + 1,) or None
+        Log-probabilities that the engine reported for the tokens that it emitted, as stored; one fewer where
+        no next token is logged.
     target, draft, proposal : Rows
         As stored, ``[g + 1, V]`` and ``[g, V]``; rows of padding follow where tokens were padded.
     """
@@ -69,6 +73,7 @@ class Round:
     target: Rows = field(repr=False)
     draft: Rows = field(repr=False)
     proposal: Rows | None = field(default=None, repr=False)
+    reported: np.ndarray | None = None
 
     @property
     def gamma(self) -> int:
@@ -184,6 +189,7 @@ def rounds_from_mapping(
         If it is of another kind, or a round lacks a key, has shapes that do not agree, a token outside the
         vocabulary, a uniform outside [0, 1), or more accepted than drafted tokens. Rounds are named 0-based.
     """
+    refuse_top(path, mapping, "rounds (draft_tokens, target_logits, ...) are")
     if kind(mapping) != "rounds":
         raise InputError(f"{path}: is a {kind(mapping)} dump, and one of rounds (key {ROUNDS_KEY}) is needed")
     entries = mapping[ROUNDS_KEY]
@@ -259,9 +265,11 @@ def _round(where: str, entry: object, whole: Mapping, pad_vocab: bool) -> Round:
         if isinstance(coins, (list, tuple, np.ndarray)) and len(coins) == gamma + padding:
             coins = coins[:gamma]
     check_round_companions(where, entry, [gamma], set())
+    accepted = integer(f"{where}: accepted", entry["accepted"], 0, gamma)
+    emitted = accepted + (next_token is not None)
     return Round(
         draft_tokens=integers(f"{where}: draft_tokens", tokens, (gamma,), 0, last),
-        accepted=integer(f"{where}: accepted", entry["accepted"], 0, gamma),
+        accepted=accepted,
         next_token=next_token,
         u=None if coins is None else uniforms(f"{where}: u", coins, gamma),
         u_next=None if drawn is None else float(drawn[0]),
@@ -270,6 +278,7 @@ def _round(where: str, entry: object, whole: Mapping, pad_vocab: bool) -> Round:
         target=target,
         draft=draft,
         proposal=proposal,
+        reported=optional(REPORTED_KEY, reported_logprobs, emitted, draft.shape[0] + 1),
     )
 
 
