@@ -216,7 +216,7 @@ def test_rules_that_cannot_be_replayed(tmp_path, rule, words):
 
 def test_penalties_that_read_the_text_are_refused_and_a_bias_is_followed(tmp_path):
     with pytest.raises(InputError, match="not followed over trees"):
-        run(tmp_path, rounds(2), meta={"sampling": {"presence_penalty": 0.5}})
+        run(tmp_path, rounds(2), meta={"sampling": {"repetition_penalty": 1.2}})
     entries = rounds(20)
     for entry in entries:
         entry["target_logits"] = entry["target_logits"].clone()
