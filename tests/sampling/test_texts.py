@@ -160,7 +160,7 @@ def test_replay_tells_penalties_of_the_block_start(tmp_path):
     report = rv.replay(tmp_path / "rounds.pt").to_dict()["results"][0]
     assert report["divergences"] > 0
     (note,) = report["notes"]
-    assert "as they stood at the block's start (history 'block-start') explain the log" in note
+    assert note.startswith("history 'block-start' explains the log: nothing differs (")
     as_it_was = Sampling(**PENALTIES, history="block-start")
     report = rv.replay(tmp_path / "rounds.pt", sampling=as_it_was).to_dict()["results"][0]
     assert (report["divergences"], report["notes"]) == (0, [])
@@ -171,7 +171,7 @@ def test_neither_history_explains_other_penalties(tmp_path):
     held["meta"] = {"sampling": PENALTIES | {"repetition_penalty": 3.0}}
     torch.save(held, tmp_path / "rounds.pt")
     (note,) = rv.replay(tmp_path / "rounds.pt").to_dict()["results"][0]["notes"]
-    assert "do not explain the log either" in note
+    assert "does not explain the log either" in note
 
 
 @pytest.mark.parametrize(
@@ -216,3 +216,25 @@ def test_replay_of_an_engines_order(tmp_path, order):
     report = rv.replay(tmp_path / "rounds.pt").to_dict()["results"][0]
     assert report["divergences"] == 0
     assert report["statistics"]["verdict"] == "not-rejected"
+
+
+def test_the_commands_take_an_order_and_a_history(tmp_path, cli):
+    p = torch.tensor([0.35, 0.25, 0.2, 0.05, 0.03, *[0.015] * 8], dtype=torch.float64)
+    held = {"target_logits": p.log()[None], "draft_logits": p.log().flip(-1)[None]}
+    torch.save(held | {"meta": {"sampling": {"top_k": 4, "top_p": 0.82}}}, tmp_path / "flat.pt")
+    limits = {
+        order: cli(
+            "limits", "--logits", tmp_path / "flat.pt", "--rule", "speculative", "--engine-order", order
+        ).out
+        for order in ("vllm", "sglang")
+    }
+    assert limits["vllm"] != limits["sglang"]
+    refused = cli("kl", "--logits", tmp_path / "flat.pt", "--engine-order", "tgi")
+    assert refused.status == 2
+    assert "--engine-order has 'tgi'" in refused.err
+    torch.save(rounds("block-start"), tmp_path / "rounds.pt")
+    arguments = ("replay", "--logits", tmp_path / "rounds.pt", "--require-agreement")
+    told = cli(*arguments)
+    assert told.status == 1
+    assert "history 'block-start' explains the log" in told.out
+    assert cli(*arguments, "--history", "block-start").status == 0
