@@ -93,8 +93,9 @@ def test_the_two_readings_of_top_k_with_top_p():
 
 
 def test_temperature_after_filters_is_another_law():
-    settings = {"temperature": 2.0, "top_p": 0.7}
-    first, last = (law(NUCLEUS, Sampling(**settings, order=name)) for name in ("transformers", "llama.cpp"))
+    first, last = (
+        law(NUCLEUS, Sampling(2.0, top_p=0.7, order=name)) for name in ("transformers", "llama.cpp")
+    )
     roots = np.sqrt([float(w) for w in NUCLEUS])
     np.testing.assert_allclose(last, np.where(np.arange(13) < 3, roots, 0) / roots[:3].sum(), atol=1e-14)
     assert (first > 0).sum() > 3
