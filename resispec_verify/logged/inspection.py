@@ -148,6 +148,9 @@ _LABELS = (
         "tokens": "checks of rows",
         "dataset": "dataset",
         "start": "order of parts",
+        "history": "penalties",
+        "prompt_len": "penalties",
+        "allowed_tokens": "masks of allowed tokens",
     }
 )
 
@@ -203,7 +206,9 @@ def _declared(meta: Any, narrower: int | None) -> int | None:
 
 
 _TARGET_LABELS = {
-    key: use for key, use in _LABELS.items() if key not in ("d2t", "t2d", "candidates", "dataset")
+    key: use
+    for key, use in _LABELS.items()
+    if key not in ("d2t", "t2d", "candidates", "dataset", "history", "prompt_len", "allowed_tokens")
 }
 _TARGET_LABELS |= {"next_tokens": "checks of rows", "context_tokens": "compare"}
 
