@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from resispec_verify.api import ReplayReport as ReplayReport
     from resispec_verify.api import Report as Report
     from resispec_verify.api import VerifyReport as VerifyReport
+    from resispec_verify.api import WeightsReport as WeightsReport
     from resispec_verify.api import check as check
     from resispec_verify.api import limits as limits
     from resispec_verify.api import replay as replay
     from resispec_verify.api import verify as verify
+    from resispec_verify.api import weights as weights
     from resispec_verify.arrays import Array as Array
     from resispec_verify.arrays import ArrayLike as ArrayLike
     from resispec_verify.distributions import Pair as Pair
@@ -31,7 +33,10 @@ if TYPE_CHECKING:
     from resispec_verify.dumps import open_dump as open_dump
     from resispec_verify.dumps import open_rounds as open_rounds
     from resispec_verify.dumps import open_target as open_target
+    from resispec_verify.dumps import open_top_pairs as open_top_pairs
     from resispec_verify.dumps import open_tree as open_tree
+    from resispec_verify.dumps.importers import import_top_pairs as import_top_pairs
+    from resispec_verify.dumps.importers import save_top_pairs as save_top_pairs
     from resispec_verify.errors import InputError as InputError
     from resispec_verify.evidence import Marginals as Marginals
     from resispec_verify.evidence import get_proxy as get_proxy
@@ -52,12 +57,13 @@ if TYPE_CHECKING:
 # The same for the interpreter: where each name comes from.
 _NAMES = {
     "api": (
-        "CheckReport", "LimitsReport", "ReplayReport", "Report", "VerifyReport", "check", "limits", "replay",
-        "verify",
+        "CheckReport", "LimitsReport", "ReplayReport", "Report", "VerifyReport", "WeightsReport", "check",
+        "limits", "replay", "verify", "weights",
     ),
     "arrays": ("Array", "ArrayLike"),
     "distributions": ("Pair", "Sampling", "pair_from_logits", "pair_from_probabilities"),
-    "dumps": ("open_dump", "open_rounds", "open_target", "open_tree"),
+    "dumps": ("open_dump", "open_rounds", "open_target", "open_top_pairs", "open_tree"),
+    "dumps.importers": ("import_top_pairs", "save_top_pairs"),
     "errors": ("InputError",),
     "evidence.expansion": ("Budget",),
     "evidence": (
@@ -92,22 +98,27 @@ __all__ = [
     "State",
     "Verdict",
     "VerifyReport",
+    "WeightsReport",
     "__version__",
     "check",
     "get_proxy",
+    "import_top_pairs",
     "limits",
     "make_rule",
     "open_dump",
     "open_rounds",
     "open_target",
+    "open_top_pairs",
     "open_tree",
     "operational_marginals",
     "pair_from_logits",
     "pair_from_probabilities",
     "path_identity",
     "replay",
+    "save_top_pairs",
     "transport_limit",
     "verify",
+    "weights",
 ]
 
 if not TYPE_CHECKING:

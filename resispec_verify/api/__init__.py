@@ -5,6 +5,7 @@ from resispec_verify.api.limits import LimitsReport, limits
 from resispec_verify.api.replay import ReplayReport, replay
 from resispec_verify.api.report import Report
 from resispec_verify.api.verify import VerifyReport, verify
+from resispec_verify.api.weights import WeightsReport, weights
 
 __all__ = [
     "CheckReport",
@@ -12,8 +13,10 @@ __all__ = [
     "ReplayReport",
     "Report",
     "VerifyReport",
+    "WeightsReport",
     "check",
     "limits",
     "replay",
     "verify",
+    "weights",
 ]

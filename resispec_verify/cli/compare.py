@@ -7,7 +7,7 @@ from typing import Any
 from resispec_verify.cli.options.group import Options, check_range, check_share
 from resispec_verify.cli.options.outputs import OutputOptions
 from resispec_verify.cli.options.readings import InputOption, RangeOptions, TemperatureOption, make_reading
-from resispec_verify.cli.options.sources import ShardsOption
+from resispec_verify.cli.options.sources import OpeningOptions
 from resispec_verify.cli.output import files_read, progress, say_notes
 from resispec_verify.cli.parameters import Count, Flag, Number
 from resispec_verify.errors import InputError
@@ -20,7 +20,7 @@ ROWS = ("mean", "max", "99.9", "99", "95", "90", "median", "10", "5", "1", "0.1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparedOptions(ShardsOption, InputOption, RangeOptions, TemperatureOption):
+class ComparedOptions(OpeningOptions, InputOption, RangeOptions, TemperatureOption):
     """Which rows, and how they are read.
 
     Attributes
@@ -78,7 +78,7 @@ def compare(
     with progress(str(b), None) as advance:
         result = compare_dumps(
             a, b, temperature=t, positions=(reading.start, reading.stop), batch=rows.batch,
-            shards=rows.shards, kind=rows.input, advance=advance,
+            shards=rows.shards, kind=rows.input, pad_vocab=rows.pad_vocab, advance=advance,
         )  # fmt: skip
     for side in (result.a, result.b):
         say_notes(side)
@@ -98,6 +98,13 @@ def _resolved(value: Any, *steps: float | None) -> str:
     return f"< {number(step)}" if not isinstance(value, str) and value < step else number(value)
 
 
+def _vocabulary(a: dict[str, Any], b: dict[str, Any]) -> str:
+    """The vocabulary of both, or of each where they differ."""
+    if a["vocab"] == b["vocab"]:
+        return f"vocabulary {a['vocab']}"
+    return f"vocabularies {a['vocab']} and {b['vocab']}"
+
+
 def _lines(report: dict[str, Any]) -> list[str]:
     """The whole report in lines of at most about 79 columns."""
     a, b, row = report["a"], report["b"], report["results"][0]
@@ -108,7 +115,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
     lines = [
         f"A: {a['path']} ({a['dtype']})",
         f"B: {b['path']} ({b['dtype']})",
-        f"{row['positions']} positions, vocabulary {a['vocab']}, T = {row['temperature']:g}",
+        f"{row['positions']} positions, {_vocabulary(a, b)}, T = {row['temperature']:g}",
         f"largest logit difference: {_resolved(row['max_abs_logit'], *steps)} (position {at['position']}, "
         f"token {at['token']}); after log-softmax {_resolved(row['max_abs_log_probability'], *steps)}",
         f"logit difference, 99 % / median: {_resolved(logits['99'], *steps)} / "
@@ -122,6 +129,12 @@ def _lines(report: dict[str, Any]) -> list[str]:
         known = ", ".join(f"{name} {number(side['step'])}" for name, side in (("A", a), ("B", b)))
         floors = ", ".join(f"{name} {number(side['floor'])}" for name, side in (("A", a), ("B", b)))
         lines.insert(3, f"step: {known}; floor: {floors}; unknown below a step")
+    for name in "AB":
+        if (only := row[f"only_in_{name.lower()}"]) and only["tokens"]:
+            lines.append(
+                f"tokens only in {name}: {only['tokens']}; mass on them: mean {number(only['mass_mean'])}, "
+                f"max {number(only['mass_max'])} (position {only['position']})"
+            )
     if row["support_differs"]:
         lines.append(f"tokens excluded (-inf) in only one dump at {row['support_differs']} positions")
     if ppl := row["perplexity"]:

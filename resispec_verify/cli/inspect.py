@@ -63,7 +63,16 @@ def _print(result: dict[str, Any], console: Any) -> None:
 
 
 def _facts(result: dict[str, Any]) -> list[str]:
-    what = f"vocabulary {result['vocab']}, {result['dtype']}"
+    known = "unknown" if result["vocab"] is None else result["vocab"]
+    what = f"vocabulary {known}, {result['dtype']}"
+    if "top" in result:
+        facts = result["top"]
+        tails = (f"{name} {facts[f'{name}_tail']['mean']:.3g}" for name in ("target", "draft"))
+        return [
+            f"{result['positions']} positions, at most {' and '.join(map(str, facts['k']))} tokens listed "
+            f"of target and draft, {what}",
+            f"mean probability of the others: {', '.join(tails)}",
+        ]
     if "rounds" in result:
         facts = result["rounds"]
         low, high = facts["gamma"]

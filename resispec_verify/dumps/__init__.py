@@ -1,4 +1,5 @@
-"""Reading dumps: `open_dump`, `open_target`, `target_of`, `open_rounds`, `open_tree`, `load_mapping`.
+"""Reading dumps: `open_dump`, `open_target`, `target_of`, `open_rounds`, `open_tree`, `open_tree_rounds`,
+`open_top_pairs`, `load_mapping`.
 
 `formats`: one file format a module; `kinds`: one kind of dump a module; `parts`: many files or chunks as one
 dump; `checks`: what would be read as something else, and what is odd; `rows`: rows that are read when they
@@ -27,7 +28,15 @@ from resispec_verify.dumps.kinds.keys import (
 )
 from resispec_verify.dumps.kinds.rounds import Round, RoundLogits, RoundsDump, rounds_from_mapping
 from resispec_verify.dumps.kinds.target import TargetDump, target_from_mapping
+from resispec_verify.dumps.kinds.top_pairs import TopPairsDump, top_from_mapping
+from resispec_verify.dumps.kinds.top_rows import TopPairs, TopRows
 from resispec_verify.dumps.kinds.tree import TreeDump, TreeLogits, tree_from_mapping
+from resispec_verify.dumps.kinds.tree_rounds import (
+    TreeRound,
+    TreeRoundsDump,
+    has_trees,
+    tree_rounds_from_mapping,
+)
 from resispec_verify.dumps.opening import PathLike
 from resispec_verify.dumps.parts.reduced import MAP_KEY, MASK_KEY
 from resispec_verify.dumps.parts.shard_files import find_shards
@@ -44,17 +53,25 @@ __all__ = [
     "RoundLogits",
     "RoundsDump",
     "TargetDump",
+    "TopPairs",
+    "TopPairsDump",
+    "TopRows",
     "TreeDump",
     "TreeLogits",
+    "TreeRound",
+    "TreeRoundsDump",
     "files_of",
     "find_shards",
+    "has_trees",
     "kind",
     "load_mapping",
     "looks_like_probabilities",
     "open_dump",
     "open_rounds",
     "open_target",
+    "open_top_pairs",
     "open_tree",
+    "open_tree_rounds",
     "target_of",
 ]
 
@@ -126,6 +143,28 @@ def open_tree(path: PathLike, *, pad_vocab: bool = False) -> TreeDump:
         As `load_mapping` and `tree_from_mapping`.
     """
     return tree_from_mapping(path, load_mapping(path), pad_vocab=pad_vocab).checked()
+
+
+def open_top_pairs(path: PathLike) -> TopPairsDump:
+    """Open a file of top-k pairs; its rows are checked when they are read.
+
+    Raises
+    ------
+    InputError
+        As `load_mapping` and `top_from_mapping`.
+    """
+    return top_from_mapping(path, load_mapping(path))
+
+
+def open_tree_rounds(path: PathLike, *, pad_vocab: bool = False) -> TreeRoundsDump:
+    """Open rounds over trees; everything but the logits is checked, and they are when they are read.
+
+    Raises
+    ------
+    InputError
+        As `load_mapping` and `tree_rounds_from_mapping`.
+    """
+    return tree_rounds_from_mapping(path, load_mapping(path), pad_vocab=pad_vocab).checked()
 
 
 def files_of(path: PathLike) -> list[Path]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
@@ -95,10 +95,33 @@ def operational_marginals(
         return tuple_marginals(rule, shown, said, n, drawn_from, proposal)
     if iid:
         return _token_free(rule, shown, said, n, drawn_from, fair_draws(rule, proposal, declared))
-
     own = declared and proposal == rule.proposal  # what path sums are for
+    walk = _Walk(rule, n, drawn_from, proposal, declared, own and n > 0)
+    return _by_position(walk, target, shown, said, budget)
+
+
+class _Walk(NamedTuple):
+    """How the paths of a position are followed.
+
+    Attributes
+    ----------
+    sums : bool
+        The rule's own path sums are for this.
+    """
+
+    rule: Rule
+    n: int
+    drawn_from: Array
+    proposal: Proposal
+    declared: bool
+    sums: bool
+
+
+def _by_position(walk: _Walk, target: Array, shown: Array, said: Array, budget: Budget) -> Marginals:
+    """Rules that depend on what was rejected; ``shown`` and ``said`` are the rule's copies of the laws."""
+    rule, n, drawn_from, proposal, declared, sums = walk
     settled: dict[int, Marginals] = {}
-    if own:
+    if sums:
         gaps = [1.0] * budget.until_verdict + list(_gaps(budget))
         settled = settled_on_device(rule, shown, said, n, gaps, budget.most_paths)
 
@@ -108,10 +131,10 @@ def operational_marginals(
         p, q, s = shown[i, :], said[i, :], drawn_from[i, :]
 
         def summed(left: Budget) -> Marginals | None:
-            return _summed(rule, p, q, n, left) if own and n > 0 and may_compile() else None
+            return _summed(rule, p, q, n, left) if sums and may_compile() else None
 
         def attempt(left: Budget) -> Marginals:
-            if own and n > 0 and not may_compile():  # where a path sum would leave nothing
+            if sums and not may_compile():  # where a path sum would leave nothing
                 left = replace(left, gap=0.0)
             return summed(left) or Expansion(rule, p, q, n, s, proposal, left, declared).run()
 

@@ -25,7 +25,7 @@ _GRIDS = ((ml_dtypes.bfloat16, 8), (np.float16, 11), (np.float32, 23))
 _FINEST = 32
 
 
-def repeats(coins: Sequence[np.ndarray], used: Sequence[int]) -> tuple[int, float]:
+def repeats(coins: Sequence[np.ndarray], used: Sequence[int], bits: float | None = None) -> tuple[int, float]:
     """Rounds that repeat the uniforms of an earlier one, and a bound on the probability of so many.
 
     Parameters
@@ -34,10 +34,12 @@ def repeats(coins: Sequence[np.ndarray], used: Sequence[int]) -> tuple[int, floa
         By round, not empty.
     used : sequence of int
         How many of them decided something.
+    bits : float, optional
+        Of a uniform, where more is known than its type says.
     """
     if not coins:
         return 0, 1.0
-    bits = _bits(np.concatenate(coins))
+    bits = _bits(np.concatenate(coins)) if bits is None else bits
     chance: dict[int, float] = defaultdict(float)  # by length: a round may repeat only one as long
     seen: set[bytes] = set()
     count, expected = 0, 0.0

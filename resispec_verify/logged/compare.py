@@ -14,23 +14,22 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes  # type: ignore[import]
 import numpy as np
 
-from resispec_verify.arrays import Array
-from resispec_verify.dumps import Axis, TargetDump, files_of, load_mapping, open_target, target_of
-from resispec_verify.dumps.checks.looks import log_probabilities, probabilities, stored_precision
-from resispec_verify.dumps.rows import kept_of
+from resispec_verify.dumps import Axis, TargetDump
+from resispec_verify.dumps.checks.looks import log_probabilities, stored_precision
+from resispec_verify.dumps.rows import padded
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.elementwise.divergences import distances
 from resispec_verify.kernels.elementwise.probabilities import softmax, temper
+from resispec_verify.logged.compare_input import Sides, next_tokens, same_prefixes, two_sides
 from resispec_verify.logged.rounds_input import half_ulp
 from resispec_verify.tables.reading import logits_of
 
-__all__ = ["COLUMNS", "Comparison", "compare_dumps", "read_target", "stored_precision"]
+__all__ = ["COLUMNS", "Comparison", "compare_dumps", "stored_precision"]
 
 #: What is kept of a position.
 COLUMNS = (
@@ -70,6 +69,11 @@ class Comparison:
         (difference, position, token) where the raw logits are furthest apart.
     next_tokens : bool
         Whether the dumps say which token came next.
+    sides : Sides or None
+        Which tokens either has, where they have not the same ones. Logit differences are then of the tokens
+        that both have, divergences of the union, with probability 0 where a token is missing.
+    outside : dict
+        By "a" and "b", one value a position: the mass on tokens that the other does not have.
     """
 
     a: TargetDump
@@ -81,100 +85,14 @@ class Comparison:
     support_differs: int = 0
     worst_logit: tuple[float, int, int] = (-1.0, 0, 0)
     next_tokens: bool = False
+    sides: Sides | None = None
+    outside: dict[str, list[float]] = field(default_factory=lambda: {"a": [], "b": []})
 
     def logit_quantile(self, level: float) -> float:
         """Quantile of ``|logit difference|`` over positions and tokens, at most 2^-11 of itself too small."""
         reached = np.cumsum(self.histogram)
         k = int(np.searchsorted(reached, max(1, math.ceil(level * int(reached[-1])))))
         return float(np.asarray(k << _DROPPED_BITS, np.int32).view(np.float32))
-
-
-def read_target(
-    path: str | os.PathLike[str], shards: Axis | None = None, kind: str | None = None
-) -> tuple[TargetDump, Any]:
-    """Open whatever `open_target` opens, and return the ``context_tokens`` of a single file beside it.
-
-    Parameters
-    ----------
-    kind : {"logits", "probabilities", "log-probabilities"}, optional
-        What the rows are said to be.
-
-    Raises
-    ------
-    InputError
-        As `open_target`, and if the rows look like probabilities.
-    """
-    context = None
-    if files_of(path) == [Path(path)]:
-        mapping = load_mapping(path)
-        context = mapping.get("context_tokens")
-        # As open_target does; a compressed file is not read twice.
-        dump = target_of(path, mapping, shards)
-    else:
-        dump = open_target(path, shards=shards)
-    if kind is None and probabilities(dump.target):
-        raise InputError(
-            f"{path}: every row of {dump.key} is in [0, 1] and sums to 1: these look like probabilities, "
-            "not logits; say --input probabilities if those of the other are too, or save their logarithms"
-        )
-    return dump, context
-
-
-def _same_prefixes(a: TargetDump, b: TargetDump, one: Any, other: Array) -> None:
-    """Refuse dumps of other shapes or prefixes; `one` and `other` are the context tokens."""
-    if a.target.shape[:-1] != b.target.shape[:-1] or a.vocab != b.vocab:
-        raise InputError(
-            f"{a.path} has {a.key} {list(a.target.shape)} but {b.path} has {list(b.target.shape)}; "
-            "compare dumps of the same positions and vocabulary"
-        )
-    if a.left_out or b.left_out:
-        (kept, stored), (left, count) = kept_of(a.target), kept_of(b.target)
-        if stored != count or not np.array_equal(kept, left):
-            raise InputError(
-                f"{a.path} and {b.path}: their masks leave different positions, which are not of the same "
-                "prefixes; give both the same mask, or leave the masks out"
-            )
-    for key, values in (("context_tokens", (one, other)), ("tokens", (a.tokens, b.tokens))):
-        x, y = (_token_ids(d.path, key, value) for d, value in zip((a, b), values, strict=True))
-        if x is None or y is None:
-            continue
-        if x.shape != y.shape:
-            raise InputError(f"{key} is {list(x.shape)} in {a.path} but {list(y.shape)} in {b.path}; compare "
-                             "dumps of the same prefixes")  # fmt: skip
-        if (x != y).any():
-            i = tuple(int(k) for k in np.argwhere(x != y)[0])
-            where = i[0] if len(i) == 1 else list(i)
-            raise InputError(f"{key} differs first at index {where}: {x[i]} in {a.path}, {y[i]} in {b.path}; "
-                             "compare dumps of the same prefixes")  # fmt: skip
-
-
-def _token_ids(path: str, key: str, value: Any) -> np.ndarray | None:
-    if value is None:
-        return None
-    try:
-        array = np.asarray(value)
-    except ValueError:
-        array = np.empty(0, object)
-    if array.dtype.kind not in "iu" and (array.size or array.dtype.kind == "O"):
-        raise InputError(f"{path}: {key} must be integer token ids, got {array.dtype}")
-    return array
-
-
-def _next_tokens(dump: TargetDump) -> np.ndarray | None:
-    """The token after each position: as the dump says, or as ``tokens`` of one entry more than positions."""
-    if dump.next_tokens is not None and dump.next_tokens.shape == (dump.positions,):
-        outside = (dump.next_tokens < 0) | (dump.next_tokens >= dump.vocab)
-        if not outside.any():
-            return dump.next_tokens.astype(np.int64)
-    tokens = _token_ids(dump.path, "tokens", dump.tokens)
-    if tokens is None or tokens.shape != (dump.positions + 1,):
-        return None
-    following = tokens[1:].astype(np.int64)
-    outside = (following < 0) | (following >= dump.vocab)
-    if outside.any():
-        i = int(np.argmax(outside))
-        raise InputError(f"{dump.path}: tokens[{i + 1}] is {following[i]}, outside 0..{dump.vocab - 1}")
-    return following
 
 
 def compare_dumps(
@@ -186,6 +104,7 @@ def compare_dumps(
     batch: int | None = None,
     shards: Axis | None = None,
     kind: str | None = None,
+    pad_vocab: bool = False,
     advance: Callable[[int], Any] = lambda done: None,
 ) -> Comparison:
     """Compare two dumps, batch by batch; only numbers a position are kept.
@@ -200,6 +119,8 @@ def compare_dumps(
         As in `open_dump`.
     kind : {"logits", "probabilities", "log-probabilities"}, optional
         What the rows of both are; None means logits, refused where they do not look like it.
+    pad_vocab : bool
+        Pad the narrower rows with probability 0 if the widths differ, instead of refusing them.
 
     Raises
     ------
@@ -207,7 +128,7 @@ def compare_dumps(
         A file that cannot be used, shapes, tokens or context tokens that differ (the first index is named), a
         range outside the dumps, rows that are not finite, or temperature 0: then the flips say it all.
     """
-    (a, one), (b, other) = (read_target(path, shards, kind) for path in (path_a, path_b))
+    (a, one), (b, other), sides = two_sides(path_a, path_b, shards, kind, pad_vocab)
     asked = temperature is not None
     if temperature is None:
         temperature = _stated_temperature(a, b)
@@ -215,19 +136,22 @@ def compare_dumps(
         raise InputError(
             f"temperature must be in [1e-6, 1e6], got {temperature:g}; flips do not depend on it"
         )
-    _same_prefixes(a, b, one, other)
+    same_prefixes(a, b, one, other)
     _check_processed(a, b, temperature, kind, asked)
     start, stop = _range(a, *positions)
-    following = [_next_tokens(dump) for dump in (a, b)]
+    following = [next_tokens(dump) for dump in (a, b)]
     tokens = next((ids for ids in following if ids is not None), None)
-    result = Comparison(a, b, temperature, next_tokens=tokens is not None)
-    size = batch or max(1, min(64, _BATCH_ELEMENTS // a.vocab))
+    result = Comparison(a, b, temperature, next_tokens=tokens is not None, sides=sides)
+    width = max(a.vocab, b.vocab)
+    size = batch or max(1, min(64, _BATCH_ELEMENTS // width))
     for first in range(start, stop, size):
         last = min(first + size, stop)
         stored = [dump.batch(first, last) for dump in (a, b)]
         result.precision = result.precision or _coarser(a, b, *stored)
         x, y = (
-            logits_of(kind or "logits", rows, f"{dump.path}: {dump.key}", first, dump.target.dtype)
+            padded(
+                logits_of(kind or "logits", rows, f"{dump.path}: {dump.key}", first, dump.target.dtype), width
+            )
             for rows, dump in zip(stored, (a, b), strict=True)
         )
         _add(result, x, y, first, None if tokens is None else tokens[first:last])
@@ -306,18 +230,25 @@ def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def _add(result: Comparison, a: np.ndarray, b: np.ndarray, first: int, tokens: np.ndarray | None) -> None:
     """Add the positions ``first, first + 1, ...`` with logits ``(n, V)``."""
     n = np.arange(len(a))
-    apart = _difference(a, b)
+    shared = slice(None) if result.sides is None else result.sides.shared
+    apart = _difference(a[:, shared], b[:, shared])
     with np.errstate(over="ignore"):
         bins = apart.astype(np.float32).view(np.int32) >> _DROPPED_BITS
     result.histogram += np.bincount(bins.reshape(-1), minlength=len(result.histogram))
     worst = apart.max(axis=-1)
     k = int(np.argmax(worst))
     if worst[k] > result.worst_logit[0]:
-        result.worst_logit = (float(worst[k]), first + k, int(np.argmax(apart[k])))
-    result.support_differs += int((np.isneginf(a) != np.isneginf(b)).any(axis=-1).sum())
+        token = int(np.argmax(apart[k]))
+        result.worst_logit = (
+            float(worst[k]), first + k, token if result.sides is None else int(result.sides.shared[token])
+        )  # fmt: skip
+    result.support_differs += int((np.isneginf(a[:, shared]) != np.isneginf(b[:, shared])).any(axis=-1).sum())
     tempered = [temper(rows, result.temperature, dtype=np.float64) for rows in (a, b)]
     p, q = (softmax(rows) for rows in tempered)
     logs = [rows - np.log(np.exp(rows).sum(axis=-1, keepdims=True)) for rows in tempered]
+    if result.sides is not None:
+        for name, law, only in zip("ab", (p, q), result.sides.only, strict=True):
+            result.outside[name] += law[:, only].sum(axis=-1).tolist()
     tv, kl = distances(p, q)
     top_a, top_b = a.argmax(axis=-1), b.argmax(axis=-1)
     token = top_a if tokens is None else tokens
@@ -326,7 +257,7 @@ def _add(result: Comparison, a: np.ndarray, b: np.ndarray, first: int, tokens: n
     columns = {
         "position": first + n,
         "max_abs_logit": worst,
-        "max_abs_log_probability": _difference(*logs).max(axis=-1),
+        "max_abs_log_probability": _difference(*(rows[:, shared] for rows in logs)).max(axis=-1),
         "tv": tv,
         "kl": kl,
         "kl_reverse": distances(q, p)[1],

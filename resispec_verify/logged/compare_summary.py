@@ -70,6 +70,20 @@ def _rows(c: Comparison, indices: Sequence[int]) -> list[dict[str, Any]]:
     return [{name: c.columns[name][i] for name in COLUMNS} for i in indices]
 
 
+def _only_in(c: Comparison, side: int) -> dict[str, Any] | None:
+    """Tokens that only one of the two has, and the mass on them; None where both have the same tokens."""
+    if c.sides is None:
+        return None
+    masses = c.outside["ab"[side]]
+    worst = max(range(len(masses)), key=masses.__getitem__)
+    return {
+        "tokens": len(c.sides.only[side]),
+        "mass_mean": mean(masses),
+        "mass_max": masses[worst],
+        "position": c.columns["position"][worst],
+    }
+
+
 def summarize_comparison(c: Comparison, tail: int) -> dict[str, Any]:
     """The one object of ``"results"``."""
     columns = c.columns
@@ -90,6 +104,8 @@ def summarize_comparison(c: Comparison, tail: int) -> dict[str, Any]:
         "max_abs_log_probability": max(columns["max_abs_log_probability"]),
         "logit_difference": {name: c.logit_quantile(level) for name, level in LEVELS.items()},
         "support_differs": c.support_differs,
+        "only_in_a": _only_in(c, 0),
+        "only_in_b": _only_in(c, 1),
         "tv_mean": mean(columns["tv"]),
         "tv_max": max(columns["tv"]),
         "kl_mean": mean(kl),

@@ -16,12 +16,14 @@ from resispec_verify.dumps import (
     TargetDump,
     TreeDump,
     find_shards,
+    has_trees,
     kind,
     load_mapping,
     looks_like_probabilities,
     open_dump,
     open_rounds,
     open_target,
+    open_top_pairs,
     open_tree,
 )
 from resispec_verify.dumps.checks.companions import MASKS
@@ -30,9 +32,10 @@ from resispec_verify.dumps.checks.whole import stated_vocabulary
 from resispec_verify.dumps.kinds.keys import DRAFT_KEYS, TARGET_KEYS
 from resispec_verify.dumps.kinds.rounds import NEEDED, OPTIONAL
 from resispec_verify.dumps.opening import show
-from resispec_verify.dumps.rows import LazyRows, Rows, Scattered, checked_rows
+from resispec_verify.dumps.rows import LazyRows, Rows, Scattered, checked_rows, dtype_names
 from resispec_verify.errors import InputError
 from resispec_verify.logged.emitted import Emitted, emitted, end_of_text
+from resispec_verify.logged.tree_inspection import tree_rounds
 
 __all__ = ["inspect_dump"]
 
@@ -54,10 +57,11 @@ def inspect_dump(
     Returns
     -------
     dict
-        ``path``, ``kind`` (flat, target, rounds, tree, unknown), ``keys`` (key, type, shape, dtype, used_as),
+        ``path``, ``kind`` (flat, target, rounds, tree, top, unknown), ``keys`` (key, type, shape, dtype,
+        used_as),
         ``positions``, ``vocab``, ``dtype`` (None where they do not apply), ``ignored`` (keys that nothing
         uses), ``notes`` and ``problems`` (one line each), ``oddities`` (kind, key, count, first_position,
-        text); for rounds and trees ``rounds`` or ``tree`` with their numbers.
+        text); for rounds, trees and top-k pairs ``rounds``, ``tree`` or ``top`` with their numbers.
 
     Raises
     ------
@@ -79,7 +83,7 @@ def inspect_dump(
         "problems": [],
         "oddities": [],
     }
-    looks = {"target": _target} if mapping is None else {"rounds": _rounds, "tree": _tree, "target": _target}
+    looks = {"target": _target} if mapping is None else _LOOKS
     try:
         looks.get(result["kind"], _flat)(path, result, {"pad_vocab": pad_vocab, "shards": shards})
     except InputError as error:
@@ -223,13 +227,16 @@ def _target(path: Any, result: dict[str, Any], opening: dict[str, Any]) -> None:
 
 
 def _rounds(path: Any, result: dict[str, Any], opening: dict[str, Any]) -> None:
+    if has_trees(load_mapping(path)):
+        tree_rounds(path, result, opening["pad_vocab"], _declared(load_mapping(path).get("meta"), None))
+        return
     dump: RoundsDump = open_rounds(path, pad_vocab=opening["pad_vocab"])
     gammas = [one.gamma for one in dump.rounds]
     for entry in result["keys"]:
         entry["used_as"] = (_MAPS | {"rounds": "rounds", "output_tokens": "checks of rounds"}).get(
             entry["key"]
         )
-    known = (*NEEDED, *OPTIONAL, "prompt")
+    known = (*NEEDED, *OPTIONAL, "prompt", "seed")
     unknown = {key: None for entry in load_mapping(path)["rounds"] for key in entry if key not in known}
     result["ignored"] += [f"rounds.{show(key)}" for key in unknown]
     accepted = Counter(one.accepted for one in dump.rounds)
@@ -324,3 +331,25 @@ def _entry(key: Any, value: Any) -> dict[str, Any]:
         "dtype": value.dtype.name if array else None,
         "used_as": None,
     }
+
+
+def _top(path: Any, result: dict[str, Any], opening: dict[str, Any]) -> None:
+    dump = open_top_pairs(path)
+    for entry in result["keys"]:
+        key = str(entry["key"])
+        entry["used_as"] = None if key in dump.ignored else {"meta": "what it states"}.get(key, "top-k pairs")
+    tails = {"target": [0.0, 0.0], "draft": [0.0, 0.0]}
+    for pairs in dump.blocks():
+        for name, found in tails.items():
+            tail = getattr(pairs, name).tail
+            found[0] += float(tail.sum()) / 2
+            found[1] = max(found[1], float(tail[:, 1].max()))
+    result |= {"positions": dump.positions, "vocab": dump.vocab}
+    result["dtype"] = dtype_names(dump.target.values, dump.draft.values)
+    result["top"] = {"k": [dump.target.k, dump.draft.k]} | {
+        f"{name}_tail": {"mean": total / dump.positions, "max": high} for name, (total, high) in tails.items()
+    }
+    result["notes"] += dump.notes
+
+
+_LOOKS = {"rounds": _rounds, "tree": _tree, "target": _target, "top": _top}

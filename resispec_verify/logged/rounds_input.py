@@ -19,7 +19,7 @@ from resispec_verify.logged.texts import texts_of
 from resispec_verify.sampling.text import Text, needs_mask, needs_text
 from resispec_verify.tables.input_kind import kind_of_rows, refuse_applied
 
-__all__ = ["Rounds", "half_ulp", "read_rounds"]
+__all__ = ["Rounds", "half_ulp", "is_constant", "read_rounds", "stored_coins"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,11 @@ class Rounds:
         return "/".join(dict.fromkeys(first[key].dtype.name for key in ("target_logits", "draft_logits")))
 
     @property
+    def candidates(self) -> int:
+        """Most tokens drafted at one position."""
+        return 1
+
+    @property
     def longest(self) -> int:
         """Most tokens drafted in a round."""
         return max(len(entry["draft_tokens"]) for entry in self.rounds)
@@ -96,11 +101,11 @@ def read_rounds(
         temperature or filter that they may have already.
     """
     dump = open_rounds(path)
-    constant = tuple(i for i in range(len(dump)) if _constant(dump.logits(i).target))
+    constant = tuple(i for i in range(len(dump)) if is_constant(dump.logits(i).target))
     parts, said = _Parts(dump), kind
     kind = kind_of_rows(str(path), parts, kind)
     ends = frozenset({*stops, *end_of_text(path, dump.meta)})
-    coins = _stored_coins(load_mapping(path).get("rounds"), len(dump))
+    coins = stored_coins(load_mapping(path).get("rounds"), len(dump))
     text = emitted(dump.rounds, dump.output_tokens, ends)
     # Where next tokens are logged, the last round of a text that has none was cut after its accepted drafts.
     cut = [last and any(one.next_token is not None for one in dump.rounds) for last in text.ends]
@@ -111,6 +116,7 @@ def read_rounds(
             "proposal_logits": entry.proposal,
             "draft_tokens": entry.draft_tokens,
             "accepted": entry.accepted,
+            "reported": entry.reported,
             "next_token": entry.next_token,
             "u": entry.u,
             "u_next": None if entry.u_next is None else np.asarray([entry.u_next]),
@@ -181,13 +187,13 @@ def _stopped(entry: Round, stops: Collection[int], cut: bool) -> bool:
     return cut or int(entry.draft_tokens[k - 1]) in stops
 
 
-def _constant(rows: Array) -> bool:
+def is_constant(rows: Array) -> bool:
     """Whether some row holds one value alone, and could hold others."""
     values = np.asarray(rows, np.float64)
     return values.shape[-1] > 1 and bool((values == values[:, :1]).all(axis=-1).any())
 
 
-def _stored_coins(rounds: Array, count: int) -> list[np.dtype]:
+def stored_coins(rounds: Array, count: int) -> list[np.dtype]:
     """The type in which each round's uniforms are stored; float64 where that cannot be told."""
     if not isinstance(rounds, (list, tuple)) or len(rounds) != count:
         return [np.dtype(np.float64)] * count

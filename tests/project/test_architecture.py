@@ -37,6 +37,7 @@ MAY_IMPORT = {
         "arrays", "distributions", "dumps", "errors", "evidence", "kernels", "rules", "sampling", "schema",
         "tables",
     },
+    "topk": {"dumps", "errors", "kernels", "rules", "verdict"},
     "engines": {"errors"},
     "sampler_check": {"backends", "distributions", "errors", "evidence", "inputs", "rules", "schema"},
     "audit": {"errors", "evidence", "inputs", "runs", "schema"},

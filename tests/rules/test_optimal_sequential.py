@@ -141,3 +141,11 @@ def test_levels_outside_the_band_are_found_inexact():
     p, q = WORKED
     found = operational_marginals(OptimalSequential(find_levels=too_long), p, q, 1)
     assert tv_interval(found, p)[0][0] > found.rounding[0]
+
+
+def test_levels_where_only_subnormal_drafts_are_open():
+    """A Newton step then overflows. The candidate is the second token, accepted with its probability."""
+    p, q = np.array([[0.005, 0.995]]), np.array([[3e-312, 1.0]])
+    for n in (2, 3, 8):
+        for found in (levels_by_reductions(p, q, n), levels(p, q, n)):
+            np.testing.assert_allclose(overlap(p, q, found[..., 0]), 0.995, rtol=1e-14)

@@ -15,7 +15,7 @@ LONGEST = 1 << 23
 """Parsed JSON may take tens of times the memory of its text."""
 
 
-def parse_json(data: bytes | str, what: str) -> object:
+def parse_json(data: bytes | str, what: str, longest: int = LONGEST) -> object:
     """Parse JSON text.
 
     Parameters
@@ -24,14 +24,16 @@ def parse_json(data: bytes | str, what: str) -> object:
         UTF-8.
     what : str
         Named in errors.
+    longest : int
+        Bytes or characters that are parsed at most.
 
     Raises
     ------
     InputError
         If it is too long or not JSON, names a key twice, or is nested too deep.
     """
-    if len(data) > LONGEST:
-        raise InputError(f"{what} is too long ({len(data)} characters of at most {LONGEST}); shorten it")
+    if len(data) > longest:
+        raise InputError(f"{what} is too long ({len(data)} characters of at most {longest}); shorten it")
     try:
         return json.loads(data, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:

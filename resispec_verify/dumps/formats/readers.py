@@ -16,6 +16,7 @@ from resispec_verify.dumps.formats.pt import read_pt
 from resispec_verify.dumps.formats.safetensors import read_safetensors
 from resispec_verify.dumps.kinds.keys import as_mapping
 from resispec_verify.dumps.kinds.rounds import unstacked
+from resispec_verify.dumps.kinds.tree_rounds import unstacked_trees
 from resispec_verify.dumps.opening import check_file, show
 from resispec_verify.errors import InputError
 
@@ -57,4 +58,4 @@ def load_mapping(path: str | os.PathLike[str]) -> dict:
             f"{path}: {suffix} is not a known format; supported: {', '.join(READERS)}, a folder or glob of "
             f"them or its index.json, and {others}"
         )
-    return unstacked(path, with_meta(path, as_mapping(path, read(path))))
+    return unstacked_trees(path, unstacked(path, with_meta(path, as_mapping(path, read(path)))))

@@ -25,6 +25,7 @@ from resispec_verify.dumps.kinds.keys import (
     as_rows,
     find_key,
     kind,
+    refuse_top,
 )
 from resispec_verify.dumps.kinds.labels import candidate_lists, datasets
 from resispec_verify.dumps.kinds.positions import PositionsDump
@@ -191,6 +192,7 @@ def looks_like_probabilities(dump: FlatDump) -> bool:
 
 
 def _check_kind(path: str | os.PathLike[str], mapping: Mapping) -> None:
+    refuse_top(path, mapping, "whole rows (target_logits and draft_logits [N, V]) are")
     found = kind(mapping)
     if found in ("rounds", "tree"):
         key = ROUNDS_KEY if found == "rounds" else TREE_KEY

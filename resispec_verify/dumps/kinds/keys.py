@@ -19,11 +19,13 @@ __all__ = [
     "PROPOSAL_KEY",
     "ROUNDS_KEY",
     "TARGET_KEYS",
+    "TOP_IDS_KEYS",
     "TREE_KEY",
     "as_mapping",
     "as_rows",
     "find_key",
     "kind",
+    "refuse_top",
     "what",
 ]
 
@@ -35,10 +37,14 @@ TARGET_KEYS = (
 DRAFT_KEYS = ("draft_logits", "draft", "q_logits", "logits_draft", "drafter_logits", "assistant_logits")
 PROPOSAL_KEY = "proposal_logits"
 CHUNKS_KEY, ROUNDS_KEY, TREE_KEY = "chunks", "rounds", "parent"
+TOP_COMMANDS = "inspect, or read it with open_top_pairs"
+TOP_IDS_KEYS = ("target_top_ids", "draft_top_ids")
 
 
-def kind(mapping: Mapping) -> Literal["flat", "target", "rounds", "tree", "unknown"]:
+def kind(mapping: Mapping) -> Literal["flat", "target", "rounds", "tree", "top", "unknown"]:
     """Return what kind of dump the keys of a mapping make it; "target" is a flat one without draft."""
+    if any(key in mapping for key in TOP_IDS_KEYS):
+        return "top"
     if ROUNDS_KEY in mapping:
         return "rounds"
     if TREE_KEY in mapping:
@@ -47,6 +53,15 @@ def kind(mapping: Mapping) -> Literal["flat", "target", "rounds", "tree", "unkno
     if (target and draft) or (CHUNKS_KEY in mapping and not target):
         return "flat"
     return "target" if target else "unknown"
+
+
+def refuse_top(path: PathLike, mapping: Mapping, needed: str) -> None:
+    """Raise `InputError` where a file lists the top k tokens of each position, and `needed` is needed."""
+    if kind(mapping) == "top":
+        raise InputError(
+            f"{path}: lists the top k tokens of each position ({TOP_IDS_KEYS[0]}), and {needed} needed; give "
+            f"it to {TOP_COMMANDS}"
+        )
 
 
 def as_mapping(path: PathLike, loaded: object) -> dict:

@@ -12,9 +12,10 @@ import numpy as np
 from resispec_verify.dumps.checks.companions import check_companions, check_round_companions
 from resispec_verify.dumps.checks.whole import check_rows, one_after_another
 from resispec_verify.dumps.formats.mapped import refuse_repeats, repeats
-from resispec_verify.dumps.kinds.keys import PROPOSAL_KEY, ROUNDS_KEY, as_rows, kind, what
+from resispec_verify.dumps.kinds.keys import PROPOSAL_KEY, ROUNDS_KEY, as_rows, kind, refuse_top, what
 from resispec_verify.dumps.kinds.labels import samplings
-from resispec_verify.dumps.kinds.values import integer, integers, uniforms
+from resispec_verify.dumps.kinds.reported import REPORTED_KEY, reported_logprobs
+from resispec_verify.dumps.kinds.values import integer, integers, no_token, prompt_name, uniforms
 from resispec_verify.dumps.opening import listing
 from resispec_verify.dumps.parts.reduced import differing_widths, placed
 from resispec_verify.dumps.rows import Rows, checked_rows, dtype_names, padded
@@ -23,7 +24,7 @@ from resispec_verify.errors import InputError
 __all__ = ["Round", "RoundLogits", "RoundsDump", "rounds_from_mapping", "unstacked"]
 
 NEEDED = ("draft_tokens", "draft_logits", "target_logits", "accepted")
-OPTIONAL = ("u", "u_next", "next_token", "context_len", PROPOSAL_KEY)
+OPTIONAL = ("u", "u_next", "next_token", "context_len", PROPOSAL_KEY, REPORTED_KEY)
 
 
 class RoundLogits(NamedTuple):
@@ -54,6 +55,9 @@ class Round:
         Tokens before the round.
     prompt : int, str or None
         Of which of several prompts it is.
+    reported : array (accepted + 1,) or None
+        Log-probabilities that the engine reported for the tokens that it emitted, as stored; one fewer where
+        no next token is logged.
     target, draft, proposal : Rows
         As stored, ``[g + 1, V]`` and ``[g, V]``; rows of padding follow where tokens were padded.
     """
@@ -68,6 +72,7 @@ class Round:
     target: Rows = field(repr=False)
     draft: Rows = field(repr=False)
     proposal: Rows | None = field(default=None, repr=False)
+    reported: np.ndarray | None = None
 
     @property
     def gamma(self) -> int:
@@ -183,6 +188,7 @@ def rounds_from_mapping(
         If it is of another kind, or a round lacks a key, has shapes that do not agree, a token outside the
         vocabulary, a uniform outside [0, 1), or more accepted than drafted tokens. Rounds are named 0-based.
     """
+    refuse_top(path, mapping, "rounds (draft_tokens, target_logits, ...) are")
     if kind(mapping) != "rounds":
         raise InputError(f"{path}: is a {kind(mapping)} dump, and one of rounds (key {ROUNDS_KEY}) is needed")
     entries = mapping[ROUNDS_KEY]
@@ -245,7 +251,7 @@ def _round(where: str, entry: object, whole: Mapping, pad_vocab: bool) -> Round:
         return None if entry.get(key) is None else read(f"{where}: {key}", entry[key], *limits)
 
     next_token = drawn = None
-    if not _none(entry.get("next_token")):
+    if not no_token(entry.get("next_token")):
         next_token, drawn = optional("next_token", integer, 0, last), optional("u_next", uniforms, 1)
     tokens, coins = entry["draft_tokens"], entry.get("u")
     if padding := _padding(tokens, gamma):
@@ -254,17 +260,20 @@ def _round(where: str, entry: object, whole: Mapping, pad_vocab: bool) -> Round:
         if isinstance(coins, (list, tuple, np.ndarray)) and len(coins) == gamma + padding:
             coins = coins[:gamma]
     check_round_companions(where, entry, [gamma], set())
+    accepted = integer(f"{where}: accepted", entry["accepted"], 0, gamma)
+    emitted = accepted + (next_token is not None)
     return Round(
         draft_tokens=integers(f"{where}: draft_tokens", tokens, (gamma,), 0, last),
-        accepted=integer(f"{where}: accepted", entry["accepted"], 0, gamma),
+        accepted=accepted,
         next_token=next_token,
         u=None if coins is None else uniforms(f"{where}: u", coins, gamma),
         u_next=None if drawn is None else float(drawn[0]),
         context_len=optional("context_len", integer, 0, None),
-        prompt=_prompt(where, entry.get("prompt")),
+        prompt=prompt_name(where, entry.get("prompt")),
         target=target,
         draft=draft,
         proposal=proposal,
+        reported=optional(REPORTED_KEY, reported_logprobs, emitted, draft.shape[0] + 1),
     )
 
 
@@ -288,22 +297,6 @@ def _matrices(where: str, entry: dict, whole: Mapping, pad_vocab: bool) -> tuple
     if draft.shape[-1] != target.shape[-1] and not pad_vocab:
         raise differing_widths(where, target, draft)
     return target, draft, proposal
-
-
-def _prompt(where: str, value: object) -> int | str | None:
-    """A number or a name, which formats of arrays hold as an array of one."""
-    if isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "iuU":
-        value = value.reshape(-1)[0].item()
-    if value is None or (isinstance(value, (int, str)) and not isinstance(value, bool)):
-        return value
-    raise InputError(f"{where}: prompt is {what(value)}; save the number of the prompt, or its name")
-
-
-def _none(token: object) -> bool:
-    """Whether this is the whole number -1: arrays have no other word for no token."""
-    if isinstance(token, np.ndarray):
-        return token.dtype.kind == "i" and token.size == 1 and int(token.reshape(-1)[0]) == -1
-    return type(token) is int and token == -1
 
 
 def _padding(tokens: object, gamma: int) -> int:

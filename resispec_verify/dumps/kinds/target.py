@@ -12,7 +12,15 @@ import numpy as np
 from resispec_verify.dumps.checks.companions import check_companions
 from resispec_verify.dumps.formats.llamacpp import LlamaRows
 from resispec_verify.dumps.formats.mapped import refuse_repeats
-from resispec_verify.dumps.kinds.keys import DRAFT_KEYS, PROPOSAL_KEY, TARGET_KEYS, as_rows, find_key, kind
+from resispec_verify.dumps.kinds.keys import (
+    DRAFT_KEYS,
+    PROPOSAL_KEY,
+    TARGET_KEYS,
+    as_rows,
+    find_key,
+    kind,
+    refuse_top,
+)
 from resispec_verify.dumps.kinds.positions import PositionsDump
 from resispec_verify.dumps.rows import FLOATS, LazyRows, Rows
 from resispec_verify.errors import InputError
@@ -96,6 +104,7 @@ def target_from_mapping(path: str | os.PathLike[str], mapping: dict, *, part: bo
     InputError
         If it is a rounds or tree dump, or has no logits of a target, or several.
     """
+    refuse_top(path, mapping, "whole rows (target_logits [N, V]) are")
     found = kind(mapping)
     if found in ("rounds", "tree"):
         raise InputError(f"{path}: is a {found} dump, and target logits [N, V] by position are needed")

@@ -13,7 +13,15 @@ import numpy as np
 
 from resispec_verify.dumps.checks.companions import check_companions
 from resispec_verify.dumps.checks.whole import check_rows
-from resispec_verify.dumps.kinds.keys import DRAFT_KEYS, TARGET_KEYS, TREE_KEY, as_rows, find_key, kind
+from resispec_verify.dumps.kinds.keys import (
+    DRAFT_KEYS,
+    TARGET_KEYS,
+    TREE_KEY,
+    as_rows,
+    find_key,
+    kind,
+    refuse_top,
+)
 from resispec_verify.dumps.kinds.labels import samplings
 from resispec_verify.dumps.kinds.values import integers
 from resispec_verify.dumps.parts.reduced import differing_widths, placed
@@ -173,6 +181,7 @@ def tree_from_mapping(path: str | os.PathLike[str], mapping: dict, *, pad_vocab:
         those of the parents plus one, a token is outside the vocabulary, or shapes do not agree. Nodes are
         named 0-based.
     """
+    refuse_top(path, mapping, "a tree (parent, target_logits, ...) is")
     if kind(mapping) != "tree":
         raise InputError(f"{path}: is a {kind(mapping)} dump, and a tree (key {TREE_KEY}) is needed")
     parent = _parents(path, mapping[TREE_KEY])

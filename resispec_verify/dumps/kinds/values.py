@@ -10,7 +10,7 @@ from resispec_verify.dumps.opening import show
 from resispec_verify.dumps.rows import FLOATS
 from resispec_verify.errors import InputError
 
-__all__ = ["integer", "integers", "uniforms"]
+__all__ = ["integer", "integers", "no_token", "prompt_name", "uniforms"]
 
 
 def integer(where: str, value: object, low: int, high: int | None) -> int:
@@ -96,6 +96,22 @@ def uniforms(where: str, value: object, count: int) -> np.ndarray:
         i = int(np.argmin(inside))
         raise InputError(f"{where}: {numbers[i]:g} at {i} is outside [0, 1); record the uniforms as float64")
     return numbers
+
+
+def prompt_name(where: str, value: object) -> int | str | None:
+    """A number or a name, which formats of arrays hold as an array of one."""
+    if isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "iuU":
+        value = value.reshape(-1)[0].item()
+    if value is None or (isinstance(value, (int, str)) and not isinstance(value, bool)):
+        return value
+    raise InputError(f"{where}: prompt is {describe(value)}; save the number of the prompt, or its name")
+
+
+def no_token(token: object) -> bool:
+    """Whether this is the whole number -1: arrays have no other word for no token."""
+    if isinstance(token, np.ndarray):
+        return token.dtype.kind == "i" and token.size == 1 and int(token.reshape(-1)[0]) == -1
+    return type(token) is int and token == -1
 
 
 def _shown(value: object) -> str:

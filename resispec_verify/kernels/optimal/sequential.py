@@ -177,7 +177,8 @@ def levels_by_reductions(target: Array, draft: Array, candidates: int) -> Array:
         end = T[-1]
         found = (end <= 0) & (end >= -enough)
         high, low = xp.where(end > 0, t, high), xp.where(end <= 0, t, low)
-        new = t - (end + 0.5 * enough) / xp.where(slope > 0, slope, 1.0)
+        with np.errstate(over="ignore"):  # a slope may be subnormal; the step is then outside and not taken
+            new = t - (end + 0.5 * enough) / xp.where(slope > 0, slope, 1.0)
         new = xp.where((slope > 0) & (new > low) & (new < high), new, 0.5 * (low + high))
         if bool(xp.all(found | (new <= low) | (new >= high))):
             break

@@ -1,0 +1,1 @@
+"""Pairs of laws of which only the most probable tokens are known: their extreme completions, and bounds."""

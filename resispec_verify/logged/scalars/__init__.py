@@ -1,0 +1,1 @@
+"""Logs of one line a decision: probabilities, uniforms and outcomes, without rows."""
