@@ -29,11 +29,12 @@ MAY_IMPORT = {
     "catalogue": {"errors", "oracle", "rules"},
     "tables": {
         "arrays", "backends", "distributions", "dumps", "errors", "evidence", "kernels", "rules", "schema",
-        "threads", "topology", "verdict",
+        "threads", "topk", "topology", "verdict",
     },
     "runs": {"arrays", "backends", "dumps", "errors", "tables", "threads"},
     "logged": {
         "arrays", "distributions", "dumps", "errors", "evidence", "kernels", "rules", "schema", "tables",
+        "topk",
     },
     "topk": {"dumps", "errors", "kernels", "rules", "verdict"},
     "engines": {"errors"},

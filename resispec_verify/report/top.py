@@ -1,0 +1,151 @@
+"""What is printed of top-k files: intervals, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from resispec_verify.report.table import number, print_lines, print_records, printable
+
+__all__ = ["between", "print_top_drift", "print_top_limits", "print_top_verdicts"]
+
+MEANING = "a to b: true for every completion of the unseen tails, as a mean over positions."
+
+
+def between(ends: Any) -> str:
+    """An interval in words; one number where both ends are shown alike."""
+    if ends is None:
+        return "unknown"
+    low, high = map(number, ends)
+    return low if low == high else f"{low} to {high}"
+
+
+def print_top_verdicts(report: Mapping[str, Any], console: Any) -> None:
+    """What `kl` has found of top-k files: two tables, and what a reader must not miss."""
+    results = report["results"]
+    acceptance = [
+        {
+            "rule": r["label"],
+            "n": str(r["candidates"]),
+            "acceptance": between(r["acceptance_mean_bounds"]),
+            "limit": between(r["limit_mean_bounds"]),
+            "verdict": r["verdict"],
+            "k": "-" if r["least_k"] is None else str(r["least_k"]),
+        }
+        for r in results
+    ]
+    print_records(console, f"acceptance and verdict: {_size(report)}", acceptance, dispensable=("k",))
+    emitted = [
+        {
+            "rule": r["label"],
+            "TV mean": between(r["tv_mean_bounds"]),
+            "TV max": between(r["tv_max_bounds"]),
+            "KL mean": between(r["kl_mean_bounds"]),
+        }
+        for r in results
+    ]
+    print_records(
+        console, "emitted law, from the target (KL(marginal || target), nats)", emitted, dispensable=()
+    )
+    first = results[0]
+    lines = [
+        MEANING,
+        "k: shortest lists that decide the verdict; KL is inf where the draft may miss what the target has.",
+        f"target and draft: TV {between(first['target_draft_tv_mean_bounds'])}, KL(target || draft) "
+        f"{between(first['target_draft_kl_mean_bounds'])}.",
+    ]
+    for r in results:
+        lines += _verdict_in_words(r)
+    print_lines(console, [*lines, *_attained(results), *_notes(report)])
+
+
+def print_top_limits(report: Mapping[str, Any], console: Any) -> None:
+    """What `limits` has found of top-k files."""
+    results = report["results"]
+    records = [
+        {
+            "rule": r["label"],
+            "n": str(r["candidates"]),
+            "acceptance": between(r["acceptance_mean_bounds"]),
+            "sequential limit": between(r["sequential_limit_mean_bounds"]),
+            "limit": between(r["limit_mean_bounds"]),
+            "above": str(r["above_limit"]),
+        }
+        for r in results
+    ]
+    print_records(
+        console,
+        f"acceptance beside the limits of exact rules: {_size(report)}",
+        records,
+        dispensable=("sequential limit",),
+    )
+    lines = [MEANING, "above: positions that are above the limit whatever the tails are."]
+    lines += [
+        f"{r['label']}: cannot be exact: accepts more than any exact rule can at position {r['witness_position']}, "
+        "whatever the tails are"
+        for r in results
+        if r["cannot_be_exact"]
+    ]
+    print_lines(console, [*lines, *_attained(results), *_notes(report)])
+
+
+def print_top_drift(report: Mapping[str, Any], console: Any) -> None:
+    """What `drift` has found of top-k files."""
+    records = [
+        {
+            "rule": r["label"],
+            "candidate": str(r["index"]),
+            "looked at": between(r["looked_at_bounds"]),
+            "accepted": between(r["acceptance_conditional_bounds"]),
+            "L1": between(r["l1_bounds"]),
+            "EAL": between(r["eal_bounds"]),
+        }
+        for r in report["results"]
+    ]
+    print_records(
+        console, f"before each candidate: {_size(report)}", records, dispensable=("looked at", "L1")
+    )
+    lines = [
+        MEANING,
+        "looked at: P(all before were rejected); accepted: P(accepted | looked at); L1: of the residual from "
+        "the draft; EAL: 1 + P(one of the candidates so far is accepted).",
+        "KL and blind spot of a residual need whole rows.",
+    ]
+    print_lines(console, [*lines, *_notes(report)])
+
+
+def _size(report: Mapping[str, Any]) -> str:
+    first, second = report["dump"]["k"]
+    listed = str(first) if first == second else f"{first} and {second}"
+    return f"{report['results'][0]['positions']} positions, top {listed} listed"
+
+
+def _verdict_in_words(r: Mapping[str, Any]) -> list[str]:
+    if r["proof"] is not None:
+        return [f"{r['label']}: exact for every pair of laws ({r['proof']}): no list is needed for that."]
+    if r["verdict"] == "inexact":
+        return [
+            f"{r['label']}: inexact whatever the tails are, at {r['verdict_counts']['inexact']} positions (first: "
+            f"{r['inexact_position']})."
+        ]
+    return [f"{r['label']}: these lists do not decide; longer ones may."]
+
+
+def _attained(results: list[dict[str, Any]]) -> list[str]:
+    """Which ends are values of some completion, rules of one sentence together."""
+    said: dict[str, list[str]] = {}
+    for r in results:
+        sharp = [name for name in ("acceptance", "limit") if r["tight"][name]]
+        count, easy, hard = r["positions"], r["easiest_exists"], r["hardest_exists"]
+        where = (
+            "everywhere"
+            if easy == hard == count
+            else f"at {easy} (low) and {hard} (high) of {count} positions"
+        )
+        text = f"ends of {' and '.join(sharp)} are attained {where}" if sharp else "ends need not be attained"
+        said.setdefault(text, []).append(r["label"])
+    return [f"{text}: {', '.join(names)}" for text, names in said.items()]
+
+
+def _notes(report: Mapping[str, Any]) -> list[str]:
+    return [f"{printable(note['path'])}: {printable(note['text'])}" for note in report["dump"]["notes"]]
