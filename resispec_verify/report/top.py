@@ -7,7 +7,7 @@ from typing import Any
 
 from resispec_verify.report.table import number, print_lines, print_records, printable
 
-__all__ = ["between", "print_top_drift", "print_top_limits", "print_top_verdicts"]
+__all__ = ["between", "print_top_comparison", "print_top_drift", "print_top_limits", "print_top_verdicts"]
 
 MEANING = "a to b: true for every completion of the unseen tails, as a mean over positions."
 
@@ -112,6 +112,41 @@ def print_top_drift(report: Mapping[str, Any], console: Any) -> None:
         "KL and blind spot of a residual need whole rows.",
     ]
     print_lines(console, [*lines, *_notes(report)])
+
+
+def print_top_comparison(report: Mapping[str, Any], console: Any) -> None:
+    """What `compare` has found where a file lists the top k tokens."""
+    row = report["results"][0]
+    print_lines(console, [f"{name}: {_file(report[name.lower()])}" for name in "AB"])
+    for side in ("target", "draft"):
+        records = [
+            {"of": name}
+            | {
+                head: between(row[side][key][name])
+                for head, key in (("TV", "tv"), ("KL(A || B)", "kl"), ("KL(B || A)", "kl_reverse"))
+            }
+            for name in ("mean", "max", "99", "90", "median", "min")
+        ]
+        title = f"{side} rows of {row['positions']} positions (KL in nats)"
+        print_records(console, title, records, dispensable=(), left=("of",))
+    lines = [
+        "a to b: true for every completion of the unseen tails.",
+        f"best token of the target: {row['flips']} flips, {row['near_ties']} near-ties; at {row['best_unknown']} "
+        "positions an unseen token may be the best.",
+    ]
+    worst = [entry for entry in row["worst"] if entry["target_tv"][1] > 0]
+    lines += ["positions with the largest TV of the target for certain:"] if worst else []
+    lines += [
+        f"  {entry['position']}: TV {between(entry['target_tv'])}, KL {between(entry['target_kl'])}, best "
+        f"{entry['top_a']} in A, {entry['top_b']} in B: {entry['status']}"
+        for entry in worst
+    ]
+    print_lines(console, lines)
+
+
+def _file(facts: Mapping[str, Any]) -> str:
+    listed = "whole rows" if facts["k"] is None else f"top {facts['k']} listed"
+    return f"{printable(facts['path'])} ({listed})"
 
 
 def _size(report: Mapping[str, Any]) -> str:
