@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from resispec_verify.api import LimitsReport as LimitsReport
     from resispec_verify.api import ReplayReport as ReplayReport
     from resispec_verify.api import Report as Report
+    from resispec_verify.api import TopReport as TopReport
     from resispec_verify.api import VerifyReport as VerifyReport
     from resispec_verify.api import WeightsReport as WeightsReport
     from resispec_verify.api import check as check
     from resispec_verify.api import limits as limits
     from resispec_verify.api import replay as replay
     from resispec_verify.api import verify as verify
+    from resispec_verify.api import verify_top as verify_top
     from resispec_verify.api import weights as weights
     from resispec_verify.arrays import Array as Array
     from resispec_verify.arrays import ArrayLike as ArrayLike
@@ -54,8 +56,8 @@ if TYPE_CHECKING:
 # The same for the interpreter: where each name comes from.
 _NAMES = {
     "api": (
-        "CheckReport", "LimitsReport", "ReplayReport", "Report", "VerifyReport", "WeightsReport", "check",
-        "limits", "replay", "verify", "weights",
+        "CheckReport", "LimitsReport", "ReplayReport", "Report", "TopReport", "VerifyReport", "WeightsReport",
+        "check", "limits", "replay", "verify", "verify_top", "weights",
     ),
     "arrays": ("Array", "ArrayLike"),
     "distributions": ("Pair", "Sampling", "pair_from_logits", "pair_from_probabilities"),
@@ -92,6 +94,7 @@ __all__ = [
     "SpecInfer",
     "Speculative",
     "State",
+    "TopReport",
     "Verdict",
     "VerifyReport",
     "WeightsReport",
@@ -111,6 +114,7 @@ __all__ = [
     "replay",
     "transport_limit",
     "verify",
+    "verify_top",
     "weights",
 ]
 

@@ -42,7 +42,9 @@ class _Whole:
         batches = list(pairs_of(self._dump, reading))
         order = np.argsort(np.concatenate([batch.positions for batch in batches]))
         if len(order) != stop - start:
-            raise InputError(f"{self.path}: states several samplings of a position; compare a dump that has one")
+            raise InputError(
+                f"{self.path}: states several samplings of a position; compare a dump that has one"
+            )
         rows = (np.concatenate([getattr(batch.pair, side) for batch in batches])[order] for side in _SIDES)
         return TopPairs(*(topk.cut(side, self.vocab) for side in rows))
 

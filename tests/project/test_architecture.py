@@ -53,7 +53,7 @@ MAY_IMPORT = {
     "testing": {"errors", "inputs", "rules", "sampler_check"},
     "api": {
         "arrays", "audit", "backends", "distributions", "dumps", "errors", "evidence", "inputs", "logged",
-        "report", "rules", "runs", "sampler_check", "schema", "tables", "verdict",
+        "report", "rules", "runs", "sampler_check", "schema", "tables", "threads", "verdict",
     },
     "adapters": {"errors", "testing"},
     "__main__": {"cli"},
