@@ -3,8 +3,8 @@
     python benchmarks/topk.py [--positions 1000000] [--k 100] [--rule specinfer] [--candidates 3]
     python benchmarks/topk.py --command    # `kl FILE` over so many in a file: wall time, and peak of RssAnon
 
-Synthetic lists: probabilities that fall like a power of the rank, the draft's a disturbed copy with a third of its
-tokens others. A million positions are read as 20 parts of the same lists, so that what is measured is the work.
+Synthetic lists: probabilities that fall like a power of the rank, the draft's a disturbed copy with a third
+of its tokens others. A million positions are 20 times the same lists, so that the work is measured.
 """
 
 from __future__ import annotations
@@ -127,12 +127,9 @@ def main() -> int:
         widths.append(float(np.mean(found.acceptance[:, 1] - found.acceptance[:, 0])))
     seconds = time.thread_time() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(
-        f"{asked.rule}, n = {asked.candidates}, k = {asked.k}: {part * PARTS} positions in {seconds:.1f} s of CPU time"
-    )
-    print(
-        f"{part * PARTS / seconds:.0f} positions a second, mean width of the acceptance {np.mean(widths):.3f}"
-    )
+    done = part * PARTS
+    print(f"{rule.name}, n = {asked.candidates}, k = {asked.k}: {done} positions, {seconds:.1f} s of CPU")
+    print(f"{done / seconds:.0f} positions a second, mean width of the acceptance {np.mean(widths):.3f}")
     print(f"peak memory {peak / 1024:.0f} MiB, {(peak - before) / 1024:.0f} of them by the bounds")
     return 0
 

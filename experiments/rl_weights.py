@@ -6,7 +6,8 @@ At every recorded position tokens are drawn by running each rule, and rewarded b
 numbers in [-1, 1] drawn once from the seed, and the draft's log-probability, cut at -20. Their means under
 the target are sums, known without drawing. Beside them: the mean of the draws as they are; weighted with
 p / mu; and with min(p / mu, C), whose bias lies between ``sum (p - C mu)_+`` times the least and the greatest
-reward. Standard errors are of independent draws at each position.
+reward. Standard errors come from the
+laws: where weights are large and rare, those of a sample are too small.
 """
 
 from __future__ import annotations
@@ -57,16 +58,21 @@ def run(rule: Rule, state: Any, q: np.ndarray, left: int, count: int, rng: np.ra
 
 
 class Means:
-    """A mean over positions of means of independent draws, with its standard error."""
+    """A mean over positions of means of independent draws, with its standard error.
+
+    The variances are those under the law, not of the draws: where weights are large and rare, most samples
+    have too few of them, and a spread that is too small.
+    """
 
     def __init__(self) -> None:
         self.means: list[float] = []
         self.variances: list[float] = []
 
-    def add(self, values: np.ndarray) -> None:
-        """The draws of one more position."""
+    def add(self, values: np.ndarray, of_tokens: np.ndarray, law: np.ndarray) -> None:
+        """The draws of one more position, and what every token would have given."""
         self.means.append(float(values.mean()))
-        self.variances.append(float(values.var(ddof=1)) / len(values))
+        spread = float(law @ of_tokens**2) - float(law @ of_tokens) ** 2
+        self.variances.append(max(spread, 0.0) / len(values))
 
     def result(self) -> tuple[float, float]:
         """The mean, and its standard error."""
@@ -82,29 +88,31 @@ class Tally:
     """One rule and one reward over all positions."""
 
     def __init__(self, top: float) -> None:
-        self.top, self.exact, self.reachable = top, [], []
+        self.top, self.exact, self.reachable, self.under = top, [], [], []
         self.bound: list[tuple[float, float]] = []
         names = ("plain", "weighted low", "weighted high", "truncated low", "truncated high")
         self.means = {name: Means() for name in names}
 
     def add(self, tokens: np.ndarray, p: np.ndarray, laws: Laws, i: int, reward: np.ndarray) -> None:
         """The draws of one position."""
-        placed, room = laws.placed[i], float(laws.gap[i] + laws.rounding[i])
+        placed, room = laws.placed[i], float(laws.gap[i])
         low = p[tokens] / np.minimum(placed[tokens] + room, 1.0)
-        under = np.maximum(placed[tokens] - float(laws.rounding[i]), 0.0)
+        under = placed[tokens]  # less its rounding, which is below what a sample shows
         high = np.divide(p[tokens], under, out=np.full(len(tokens), np.inf), where=under > 0)
         values, top = reward[tokens], self.top
         self.exact.append(float(p @ reward))
         self.reachable.append(float((p * (placed > 0)) @ reward))
         cut = float(np.clip(p - top * placed, 0.0, None).sum())
         self.bound.append((cut * min(float(reward.min()), 0.0), cut * max(float(reward.max()), 0.0)))
-        self.means["plain"].add(values)
-        for name, a, b in (
-            ("weighted", low, high),
-            ("truncated", np.minimum(low, top), np.minimum(high, top)),
-        ):
-            for end, product in zip(("low", "high"), ends(values, a, b), strict=True):
-                self.means[f"{name} {end}"].add(product)
+        law = placed / placed.sum()
+        self.under.append(float(law @ reward))
+        weight = np.divide(p, law, out=np.zeros_like(p), where=law > 0)
+        self.means["plain"].add(values, reward, law)
+        cuts = {"weighted": np.inf, "truncated": top}
+        for name, most in cuts.items():
+            pair = ends(values, np.minimum(low, most), np.minimum(high, most))
+            for end, product in zip(("low", "high"), pair, strict=True):
+                self.means[f"{name} {end}"].add(product, reward * np.minimum(weight, most), law)
 
     def result(self) -> dict[str, Any]:
         """Means, standard errors, and how many of these the estimates are away."""
@@ -114,7 +122,8 @@ class Tally:
         least, most = exact - np.mean([b for _, b in self.bound]), exact - np.mean([a for a, _ in self.bound])
         plain, error = found["plain"]
         return {
-            "exact": exact, "reachable": reachable, "plain": plain, "plain_se": error,
+            "exact": exact, "reachable": reachable, "under_rule": float(np.mean(self.under)),
+            "plain": plain, "plain_se": error,
             "plain_z": (plain - exact) / error,
             "weighted": [found["weighted low"][0], found["weighted high"][0]],
             "weighted_se": found["weighted high"][1],
@@ -165,15 +174,15 @@ def measure(dump: str, draws: int, seed: int, top: float, gap: float) -> list[di
 
 def table(results: list[dict[str, Any]], top: float) -> str:
     """The results as Markdown."""
-    head = ("rule", "n", "reward", "under the target", "plain mean", "z", "weighted mean", "z",
-            f"truncated at {top:g}", "must lie in", "draws", "effective", "never emitted")  # fmt: skip
+    head = ("rule", "n", "reward", "under the target", "under the rule", "plain mean", "z", "weighted mean",
+            "z", f"truncated at {top:g}", "must lie in", "draws", "effective", "never emitted")  # fmt: skip
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for r in results:
         reach = r["reachable"]
         beside = "" if abs(reach - r["exact"]) < 5e-5 else f" ({reach:.4f} on what is emitted)"
         cells = (
             r["rule"], str(r["candidates"]), r["reward"], f"{r['exact']:.4f}{beside}",
-            f"{r['plain']:.4f} ± {r['plain_se']:.4f}", f"{r['plain_z']:.1f}",
+            f"{r['under_rule']:.4f}", f"{r['plain']:.4f} ± {r['plain_se']:.4f}", f"{r['plain_z']:.1f}",
             f"{_ends(r['weighted'])} ± {r['weighted_se']:.4f}", f"{r['weighted_z']:.1f}",
             f"{_ends(r['truncated'])} ± {r['truncated_se']:.4f}",
             "[{:.4f}, {:.4f}]".format(*r["truncated_bounds"]),

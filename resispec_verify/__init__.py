@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from resispec_verify.dumps import open_dump as open_dump
     from resispec_verify.dumps import open_rounds as open_rounds
     from resispec_verify.dumps import open_target as open_target
+    from resispec_verify.dumps import open_top_pairs as open_top_pairs
     from resispec_verify.dumps import open_tree as open_tree
+    from resispec_verify.dumps.importers import import_top_pairs as import_top_pairs
+    from resispec_verify.dumps.importers import save_top_pairs as save_top_pairs
     from resispec_verify.errors import InputError as InputError
     from resispec_verify.evidence import Marginals as Marginals
     from resispec_verify.evidence import get_proxy as get_proxy
@@ -61,7 +64,8 @@ _NAMES = {
     ),
     "arrays": ("Array", "ArrayLike"),
     "distributions": ("Pair", "Sampling", "pair_from_logits", "pair_from_probabilities"),
-    "dumps": ("open_dump", "open_rounds", "open_target", "open_tree"),
+    "dumps": ("open_dump", "open_rounds", "open_target", "open_top_pairs", "open_tree"),
+    "dumps.importers": ("import_top_pairs", "save_top_pairs"),
     "errors": ("InputError",),
     "evidence.expansion": ("Budget",),
     "evidence": (
@@ -101,17 +105,20 @@ __all__ = [
     "__version__",
     "check",
     "get_proxy",
+    "import_top_pairs",
     "limits",
     "make_rule",
     "open_dump",
     "open_rounds",
     "open_target",
+    "open_top_pairs",
     "open_tree",
     "operational_marginals",
     "pair_from_logits",
     "pair_from_probabilities",
     "path_identity",
     "replay",
+    "save_top_pairs",
     "transport_limit",
     "verify",
     "verify_top",

@@ -8,7 +8,7 @@ the most common public fault is that they differ.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,14 @@ from resispec_verify.backends import to_numpy
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import SUM_TOLERANCE, real, whole
 from resispec_verify.kernels.elementwise.probabilities import filter_logits, softmax, temper
+from resispec_verify.sampling.draws import draw_law
+from resispec_verify.sampling.orders import ADJUSTMENTS, DRAWS, ORDERS, SETTING_OF, order_of
+from resispec_verify.sampling.settings import checked
+from resispec_verify.sampling.text import adjusts
 
 __all__ = ["Pair", "Sampling", "pair_from_logits", "pair_from_probabilities"]
 
+_PLAIN = ("temperature", 1.0)  # an order without a temperature is one at temperature 1
 _ELEMENTS = 1 << 19  # of a temporary: 4 MiB in float64
 
 
@@ -38,12 +43,38 @@ class Sampling:
         ``>= 1``; tokens tied with the k-th are kept.
     top_p, min_p : float or None
         In ``(0, 1]`` and ``[0, 1]``.
+    typical_p, ..., stop_tokens
+        As `resispec_verify.sampling.settings.SETTINGS` has them; None where they do nothing.
+    order : str
+        An engine of `resispec_verify.sampling.orders.ORDERS`, or steps with commas between them: in which
+        order everything is applied. Sequences are joined.
+    history : {"token", "block-start"} or None
+        Whether penalties at a drafted token have seen those drafted before it; None: as the engine has it.
+    draft : mapping or None
+        Settings that the draft has in the place of these; kept as pairs.
     """
 
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
     min_p: float | None = None
+    _: KW_ONLY
+    typical_p: float | None = None
+    top_n_sigma: float | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    penalty_last_n: int | None = None
+    logit_bias: Any = None
+    bad_words: Any = None
+    allowed_tokens: Any = None
+    min_tokens: int | None = None
+    stop_tokens: Any = None
+    order: Any = "transformers"
+    history: str | None = None
+    draft: Any = None
 
     def __post_init__(self) -> None:
         for name in ("temperature", "top_p", "min_p"):
@@ -57,6 +88,48 @@ class Sampling:
             raise InputError(f"top-p must be in (0, 1], got {self.top_p:g}")
         if self.min_p is not None and not 0.0 <= self.min_p <= 1.0:
             raise InputError(f"min-p must be in [0, 1], got {self.min_p:g}")
+        for field in dataclasses.fields(self)[4:]:
+            object.__setattr__(self, field.name, checked(field.name, getattr(self, field.name)))
+        if self.order is None:
+            object.__setattr__(self, "order", "transformers")
+        self._check_steps()
+        _ = self.draft_sampling
+
+    def _check_steps(self) -> None:
+        """Raise `InputError` where something is set for which the order has no step."""
+        steps = order_of(self.order).steps
+        known = {name for step in steps for name in SETTING_OF.get(step, (step,))}
+        for name in {*ADJUSTMENTS, *DRAWS, "xtc_probability"} - {"top_k_top_p", "xtc"}:
+            if name not in known and getattr(self, name) is not None and (name, self.temperature) != _PLAIN:
+                raise InputError(
+                    f"{name} has no step in the order {self.order} ({', '.join(steps)}); state the order of "
+                    f"the engine: {', '.join(ORDERS)}, or a list of steps"
+                )
+        if self.min_tokens is not None and not self.stop_tokens:
+            raise InputError("min_tokens bars stop_tokens, and there are none; state them")
+
+    @property
+    def draft_sampling(self) -> Sampling:
+        """How the draft's logits become its law: these settings, with those of ``draft`` in their place."""
+        if self.draft is None:
+            return self
+        given = {key: value for key, value in self.draft if value is not None}
+        idle = {key: self._default(key) for key, value in self.draft if value is None}
+        return dataclasses.replace(self, draft=None, **idle, **given)
+
+    @classmethod
+    def _default(cls, name: str) -> Any:
+        return cls.__dataclass_fields__[name].default
+
+    @property
+    def reads_history(self) -> str:
+        """What penalties in a block have seen: as stated, or else as the engine has it."""
+        return self.history or order_of(self.order).history
+
+    @property
+    def threshold_of_xtc(self) -> float:
+        """From which probability on XTC counts a token as a top choice."""
+        return 0.1 if self.xtc_threshold is None else self.xtc_threshold
 
     def probabilities(self, logits: Array, *, dtype: Any) -> Array:
         """Probabilities ``(..., V)`` of logits ``(..., V)`` in the working precision ``dtype``.
@@ -64,13 +137,19 @@ class Sampling:
         Raises
         ------
         InputError
-            NaN, +inf or only -inf in a row, or something that is no array of numbers.
+            NaN, +inf or only -inf in a row, something that is no array of numbers, or a penalty, bias or ban:
+            those depend on the text, see `adjusted`.
         """
+        _refuse_adjustments(self)
+        if self.draft is not None:
+            raise InputError(
+                "a Sampling with settings of a draft is for pairs; use its draft_sampling, or leave draft out"
+            )
         rows = inputs.logits(logits=logits)["logits"]
         return self.law_of(rows, dtype=_working(rows, dtype))
 
     def law_of(self, logits: Array, *, dtype: Any) -> Array:
-        """`probabilities` of logits that are known to be right.
+        """`probabilities` of logits that are known to be right, and have their penalties, bias and bans.
 
         NumPy's rows are taken a few at a time, so that their temporaries stay in the cache.
         """
@@ -82,6 +161,8 @@ class Sampling:
         return self._law(logits, dtype)
 
     def _law(self, logits: Array, dtype: Any) -> Array:
+        if self.order != "transformers" or self.typical_p is not None:
+            return draw_law(logits, self, dtype=dtype)
         tempered = temper(logits, self.temperature, dtype=dtype)
         return softmax(filter_logits(tempered, top_k=self.top_k, top_p=self.top_p, min_p=self.min_p))
 
@@ -89,6 +170,13 @@ class Sampling:
         """The same with the given fields replaced where they are not None."""
         given = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
         return dataclasses.replace(self, **{k: v for k, v in given.items() if v is not None})
+
+    def plain(self) -> dict[str, Any]:
+        """The fields that are not as by default, as JSON can hold them."""
+        fields = (
+            (field.name, getattr(self, field.name), field.default) for field in dataclasses.fields(self)
+        )
+        return {name: value for name, value, default in fields if value != default}
 
 
 @dataclass(frozen=True)
@@ -143,6 +231,9 @@ def pair_from_logits(
     for name, value in (("sampling", sampling), ("proposal_sampling", proposal_sampling)):
         if not isinstance(value, Sampling) and (value is not None or name == "sampling"):
             raise InputError(f"{name} must be a Sampling, such as Sampling(0.7); got {inputs.shown(value)}")
+        if value is not None:
+            _refuse_adjustments(value)
+            _refuse_adjustments(value.draft_sampling)
     rows = inputs.logits(target=target, draft=draft, proposal=proposal)
     return make_pair(
         rows["target"],
@@ -164,10 +255,20 @@ def make_pair(
     proposal_sampling: Sampling | None = None,
 ) -> Pair:
     """`pair_from_logits` of logits that are known to be right: what a dump's reader has looked at."""
-    drawn = None
-    if proposal is not None or (proposal_sampling is not None and proposal_sampling != sampling):
-        drawn = (proposal_sampling or sampling).law_of(draft if proposal is None else proposal, dtype=dtype)
-    return Pair(sampling.law_of(target, dtype=dtype), sampling.law_of(draft, dtype=dtype), drawn)
+    drawn, declared = None, sampling.draft_sampling
+    if proposal is not None or (proposal_sampling is not None and proposal_sampling != declared):
+        drawn = (proposal_sampling or declared).law_of(draft if proposal is None else proposal, dtype=dtype)
+    return Pair(sampling.law_of(target, dtype=dtype), declared.law_of(draft, dtype=dtype), drawn)
+
+
+def _refuse_adjustments(sampling: Sampling) -> None:
+    """Rows alone do not say which text they follow."""
+    if adjusts(sampling):
+        raise InputError(
+            "penalties, logit bias and bans need the text or place of a row, which "
+            "a dump has and rows alone do "
+            "not; apply sampling.text.adjusted to the rows, and leave them out of the Sampling"
+        )
 
 
 def _working(rows: Array, dtype: Any) -> Any:

@@ -11,10 +11,12 @@ from resispec_verify.api.sources import KINDS, PathLike
 from resispec_verify.distributions import Sampling
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import real, shown, whole
-from resispec_verify.logged.replay import replay as replay_rounds
+from resispec_verify.logged.other_history import with_other_history
 from resispec_verify.logged.replay import replayable
 from resispec_verify.logged.replay_summary import ALPHA, summarize_replay
-from resispec_verify.logged.rounds_input import read_rounds
+from resispec_verify.logged.seeded import SCHEMES, with_seeded_uniforms
+from resispec_verify.logged.tree_input import read_any_rounds
+from resispec_verify.logged.tree_replay import replay_any
 from resispec_verify.report.answers import print_replay
 from resispec_verify.rules import Block, Rule
 from resispec_verify.rules.given import given_rule
@@ -57,7 +59,7 @@ def replay(
     sampling: Sampling | None = None,
     input: str | None = None,
     eos: Collection[int] = (),
-    uniforms: bool = True,
+    uniforms: bool | str = True,
     alpha: float = ALPHA,
 ) -> ReplayReport:
     """Recompute every logged accept or reject decision of real rounds, and test what was drawn.
@@ -74,8 +76,9 @@ def replay(
         What the rows are. Default: logits, refused where they look like probabilities.
     eos : collection of int
         Tokens that end a text, beside those that the dump states.
-    uniforms : bool
-        Whether to recompute decisions with the logged uniforms.
+    uniforms : bool or str
+        Whether to recompute decisions with the logged uniforms; "vllm" or "sglang" recomputes those that were
+        not logged, as that engine draws them from seed and position.
     alpha : float
         Level of all statistical tests together.
 
@@ -92,8 +95,10 @@ def replay(
         raise InputError(f"alpha must be in (0, 1), got {alpha:g}")
     if input not in (None, *KINDS):
         raise InputError(f"input must be one of {', '.join(KINDS)}, got {shown(input)}")
-    if not isinstance(uniforms, bool):
-        raise InputError(f"uniforms must be True or False, got {shown(uniforms)}")
+    if not isinstance(uniforms, bool) and uniforms not in SCHEMES:
+        raise InputError(
+            f"uniforms must be True, False, or one of {', '.join(SCHEMES)}; got {shown(uniforms)}"
+        )
     if isinstance(eos, str) or not isinstance(eos, Collection):
         raise InputError(f"eos must be token ids such as (2,), got {shown(eos)}")
     for token in eos:
@@ -104,5 +109,9 @@ def replay(
     checked = named if isinstance(named, Block) else given_rule(named)
     followed = replayable(checked, f"rule {checked.name!r}")
     options = {} if sampling is None else vars(sampling)
-    rounds = read_rounds(path, kind=input, stops=eos, options=options)
-    return ReplayReport(summarize_replay(replay_rounds(rounds, followed, options, uniforms=uniforms), alpha))
+    rounds = read_any_rounds(path, kind=input, stops=eos, options=options)
+    if isinstance(uniforms, str):
+        rounds, uniforms = with_seeded_uniforms(rounds, followed, uniforms), True
+    result = replay_any(rounds, followed, options, uniforms=uniforms)
+    result = with_other_history(result, options, uniforms=uniforms, alpha=alpha)
+    return ReplayReport(summarize_replay(result, alpha))

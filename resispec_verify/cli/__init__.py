@@ -14,8 +14,8 @@ from resispec_verify.errors import InputError
 PROGRAM = "resispec-verify"
 #: A command is the function of its name in the module of its name.
 COMMANDS = (
-    "kl", "inspect", "limits", "drift", "explore", "picture", "runtime", "report", "record", "replay",
-    "weights", "compare", "tree", "rules", "engines", "check", "audit", "prove",
+    "kl", "inspect", "convert", "limits", "drift", "explore", "picture", "runtime", "report", "record",
+    "replay", "weights", "compare", "tree", "rules", "engines", "check", "audit", "prove",
 )  # fmt: skip
 
 

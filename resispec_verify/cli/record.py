@@ -27,7 +27,7 @@ from resispec_verify.topology import Topology
 
 # The options of each kind of recording, and what they are by default.
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "flat": {"positions": 64},
+    "flat": {"positions": 64, "top_k": None},
     "rounds": {"rounds": 12, "gamma": 4},
     "tree": {"positions": 1, "topology": "d4b3", "siblings": "iid"},
 }
@@ -111,6 +111,8 @@ class KindOptions(Options):
     siblings
         How the children of a node are drawn: iid (the default), without-replacement, fixed (the draft's best
         tokens) or pairs (SpecHub's two).
+    top_k
+        flat: keep the k most probable tokens of each law, after the temperature, and the mass of the others.
     """
 
     kind: Literal["flat", "rounds", "tree"] = "flat"
@@ -119,6 +121,7 @@ class KindOptions(Options):
     gamma: Count | None = None
     topology: Text | None = None
     siblings: Literal["iid", "without-replacement", "fixed", "pairs"] | None = None
+    top_k: Count | None = None
 
     def loop(self) -> "_Loop":
         """The loop that the kind asks for, with its options checked and filled in."""
@@ -139,10 +142,12 @@ class KindOptions(Options):
     def _filled(self) -> dict[str, Any]:
         """The options of this kind; refuses those of another."""
         own = DEFAULTS[self.kind]
-        for name in ("positions", "rounds", "gamma", "topology", "siblings"):
+        for name in ("positions", "rounds", "gamma", "topology", "siblings", "top_k"):
             if name not in own and getattr(self, name) is not None:
                 kinds = " or ".join(kind for kind, options in DEFAULTS.items() if name in options)
-                raise InputError(f"--{name} is for --kind {kinds}, not for {self.kind}; leave it out")
+                raise InputError(
+                    f"--{name.replace('_', '-')} is for --kind {kinds}, not for {self.kind}; leave it out"
+                )
         given = {name: getattr(self, name) for name in own}
         return {name: own[name] if value is None else value for name, value in given.items()}
 
@@ -201,7 +206,7 @@ def record(
     settings = Settings(run.temperature, run.seed, run.dtype, meta)
     check_prompts(opened.target, opened.draft, tokens, loop.more)
     units, vocab = len(tokens) * loop.units, opened.target.vocab
-    _announce(loop, units, vocab, run.dtype, out)
+    _announce(loop, units, _row(vocab, kind.top_k, run.dtype), out)
     begun = time.perf_counter()
     with progress(out.name, units) as advance:
         loop.run(out, opened.target, opened.draft, tokens, settings=settings, advance=advance)
@@ -209,8 +214,10 @@ def record(
     result = {
         "path": str(out), "kind": kind.kind, "prompts": len(tokens), loop.unit: units, "vocab": vocab,
         "dtype": run.dtype, "bytes": size, "seconds": seconds,
+        **({} if kind.top_k is None else {"top_k": min(kind.top_k, vocab)}),
     }  # fmt: skip
-    text = f"{out}: {units} {loop.unit}, vocabulary {vocab}, {run.dtype}, {_size(size)} in {seconds:.1f} s"
+    how = run.dtype if kind.top_k is None else f"{result['top_k']} tokens each"
+    text = f"{out}: {units} {loop.unit}, vocabulary {vocab}, {how}, {_size(size)} in {seconds:.1f} s"
     print_lines(output.write(envelope("record", [result])), [text])
     return 0
 
@@ -253,9 +260,17 @@ def _topology(text: str) -> Topology:
     return tree
 
 
-def _announce(loop: _Loop, units: int, vocab: int, dtype: str, out: Path) -> None:
+def _row(vocab: int, top_k: int | None, dtype: str) -> tuple[int, str]:
+    """Bytes of a row, and what it is."""
+    if top_k is None:
+        return vocab * WIDTHS[dtype], dtype
+    k = min(vocab, top_k)
+    return k * (4 + max(4, WIDTHS[dtype])) + 8, f"{k} tokens each"
+
+
+def _announce(loop: _Loop, units: int, row: tuple[int, str], out: Path) -> None:
     """Say how large the dump will be, and refuse what the disk has no room for."""
-    size = units * loop.rows * vocab * WIDTHS[dtype]
+    size = units * loop.rows * row[0]
     needed = size * 3 // 2 if loop.grows else size
     free = shutil.disk_usage(out.resolve().parent).free
     if needed > free:
@@ -263,7 +278,7 @@ def _announce(loop: _Loop, units: int, vocab: int, dtype: str, out: Path) -> Non
             f"{out}: the dump needs about {_size(needed)} while it is written, and the disk has "
             f"{_size(free)}; record less or choose another place"
         )
-    what = f"{units} {loop.unit} of {loop.rows} rows, {dtype}"
+    what = f"{units} {loop.unit} of {loop.rows} rows, {row[1]}"
     print(f"resispec-verify: {out} will be about {_size(size)} ({what})", file=sys.stderr)
 
 

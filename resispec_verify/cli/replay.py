@@ -12,14 +12,16 @@ from resispec_verify.cli.output import progress
 from resispec_verify.cli.over_dumps import finish, over_dumps
 from resispec_verify.cli.parameters import Counts, DumpFile, Flag, Names, Number, Text
 from resispec_verify.errors import InputError
+from resispec_verify.logged.other_history import with_other_history
 from resispec_verify.logged.replay import Replay, replayable
-from resispec_verify.logged.replay import replay as replay_rounds
 from resispec_verify.logged.replay_summary import check_records, replay_report
-from resispec_verify.logged.rounds_input import read_rounds
 from resispec_verify.logged.scalars.acceptance import acceptance_of
 from resispec_verify.logged.scalars.lines import is_scalar_log
 from resispec_verify.logged.scalars.replay import ScalarReplay, replay_scalars
 from resispec_verify.logged.scalars.summary import differing_records, scalar_report
+from resispec_verify.logged.seeded import with_seeded_uniforms
+from resispec_verify.logged.tree_input import read_any_rounds
+from resispec_verify.logged.tree_replay import replay_any
 from resispec_verify.report.answers import print_replay
 from resispec_verify.report.scalars import print_scalars
 from resispec_verify.rules import Block, PathRule, Rule
@@ -34,6 +36,15 @@ class LoggedOptions(InputOption, OneSamplingOptions):
     """Token that ends a text; repeat for several. Default: what meta["eos_token_id"] says."""
     no_uniforms: Flag = False
     """Ignore logged uniforms: test only rates, and laws of drawn tokens."""
+    uniforms: Literal["vllm", "sglang"] | None = None
+    """Recompute uniforms that were not logged, as this engine draws them from seed and position."""
+    history: Literal["token", "block-start"] | None = None
+    """What penalties at a drafted token have seen: those drafted before it, or only what preceded the block.
+    Default: what the dump states, or else as the engine's order has it."""
+
+    def given(self) -> dict[str, Any]:
+        """What replaces what the dump states."""
+        return super().given() | ({} if self.history is None else {"history": self.history})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +103,8 @@ def replay(
     output.check(paths)
     if not 0 < demand.alpha < 1:
         raise InputError(f"--alpha must be in (0, 1), got {demand.alpha:g}")
+    if logged.uniforms and logged.no_uniforms:
+        raise InputError("give --uniforms or --no-uniforms, not both")
     named = {name: parse_any_rule(name) for name in rule or ["speculative"]}
     if _scalars(paths, form.form):
         return _replay_scalars(paths, named, logged, form, demand, output)
@@ -100,7 +113,9 @@ def replay(
     rules = list(dict.fromkeys(replayable(one, f"--rule {name}") for name, one in named.items()))
     if logged.eos and min(logged.eos) < 0:
         raise InputError(f"--eos must be a token id, got {min(logged.eos)}")
-    found, failures = over_dumps(paths, lambda path: _replayed(path, rules, logged, sampling), "rounds")
+    found, failures = over_dumps(
+        paths, lambda path: _replayed(path, rules, logged, sampling, demand.alpha), "rounds"
+    )
     results = [result for of_dump in found for result in of_dump]
     report = replay_report(results, demand.alpha)
     rows = report["results"]
@@ -140,9 +155,10 @@ def _replay_scalars(
 ) -> int:
     """The whole command on scalar logs."""
     filters = {
-        key: getattr(logged, key) for key in ("temperature", "top_k", "top_p", "min_p", "input", "eos")
+        key: getattr(logged, key)
+        for key in ("temperature", "top_k", "top_p", "min_p", "input", "eos", "uniforms", "history")
     }
-    refuse_beside("a scalar log, whose p and q are those that were compared", **filters)
+    refuse_beside("a scalar log, which holds what was compared", **filters)
     rules = {name: acceptance_of(one, f"--rule {name}") for name, one in named.items()}
 
     def replayed(path: Path) -> list[ScalarReplay]:
@@ -163,10 +179,18 @@ def _replay_scalars(
 
 
 def _replayed(
-    path: Path, rules: list[Rule | Block], logged: LoggedOptions, sampling: dict[str, Any]
+    path: Path, rules: list[Rule | Block], logged: LoggedOptions, sampling: dict[str, Any], alpha: float
 ) -> list[Replay]:
     """One file, by each rule."""
-    rounds = read_rounds(path, kind=logged.input, stops=logged.eos or [], options=sampling)
+    rounds = read_any_rounds(path, kind=logged.input, stops=logged.eos or [], options=sampling)
     uniforms = not logged.no_uniforms
+    scheme = logged.uniforms
     with progress(rounds.path, len(rounds.rounds) * len(rules)) as advance:
-        return [replay_rounds(rounds, rule, sampling, uniforms=uniforms, advance=advance) for rule in rules]
+        found = [
+            replay_any(
+                rounds if scheme is None else with_seeded_uniforms(rounds, rule, scheme),
+                rule, sampling, uniforms=uniforms, advance=advance,
+            )
+            for rule in rules
+        ]  # fmt: skip
+    return [with_other_history(result, sampling, uniforms=uniforms, alpha=alpha) for result in found]

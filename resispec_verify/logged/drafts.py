@@ -26,7 +26,8 @@ def bet_on_drafts(tests: dict[str, ChangingLaws], rows: RoundRows, tokens: np.nd
     test = tests.setdefault("draft", ChangingLaws(DRAFT))
     p, q = rows.p, rows.q
     box = rows.draft_box()
-    plain = None if rows.sampling == _PLAIN else _PLAIN.probabilities(rows.draft, dtype=np.float64)
+    untouched = rows.sampling.draft_sampling == _PLAIN
+    plain = None if untouched else _PLAIN.probabilities(rows.draft, dtype=np.float64)
     for i, token in enumerate(tokens.tolist()):
         others = [p[i], q[i - 1] if i else None, None if plain is None else plain[i]]
         test.add(box.low[i], box.high[i], token, others)

@@ -16,6 +16,7 @@ from resispec_verify.dumps import (
     TargetDump,
     TreeDump,
     find_shards,
+    has_trees,
     kind,
     load_mapping,
     looks_like_probabilities,
@@ -34,6 +35,7 @@ from resispec_verify.dumps.opening import show
 from resispec_verify.dumps.rows import LazyRows, Rows, Scattered, checked_rows, dtype_names
 from resispec_verify.errors import InputError
 from resispec_verify.logged.emitted import Emitted, emitted, end_of_text
+from resispec_verify.logged.tree_inspection import tree_rounds
 
 __all__ = ["inspect_dump"]
 
@@ -220,13 +222,16 @@ def _target(path: Any, result: dict[str, Any], opening: dict[str, Any]) -> None:
 
 
 def _rounds(path: Any, result: dict[str, Any], opening: dict[str, Any]) -> None:
+    if has_trees(load_mapping(path)):
+        tree_rounds(path, result, opening["pad_vocab"], _declared(load_mapping(path).get("meta"), None))
+        return
     dump: RoundsDump = open_rounds(path, pad_vocab=opening["pad_vocab"])
     gammas = [one.gamma for one in dump.rounds]
     for entry in result["keys"]:
         entry["used_as"] = (_MAPS | {"rounds": "rounds", "output_tokens": "checks of rounds"}).get(
             entry["key"]
         )
-    known = (*NEEDED, *OPTIONAL, "prompt")
+    known = (*NEEDED, *OPTIONAL, "prompt", "seed")
     unknown = {key: None for entry in load_mapping(path)["rounds"] for key in entry if key not in known}
     result["ignored"] += [f"rounds.{show(key)}" for key in unknown]
     accepted = Counter(one.accepted for one in dump.rounds)

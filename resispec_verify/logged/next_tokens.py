@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from resispec_verify.logged.block import weights
 from resispec_verify.logged.round_rows import UNIT, Box, RoundRows
 from resispec_verify.rules import Block, Rule
 
-__all__ = ["BONUS", "RESIDUAL", "NextToken", "bet_on"]
+__all__ = ["BONUS", "RESIDUAL", "NextToken", "bet_on", "redrawn"]
 
 #: Laws that a wrong residual draw may come from.
 RESIDUAL = (
@@ -126,21 +126,37 @@ class NextToken:
 
     def check(self, y: int, v: float | None) -> tuple[Status, str, float | None]:
         """Status of token y, what was recomputed, and the margin; redrawn where its uniform is known."""
-        mass = self.law
-        possible: Status = "agree" if mass[y] > 0 else "near-tie" if self.box.high[y] > 0 else "divergence"
-        if v is None:
-            return possible, str(y) if possible == "agree" else f"not {y}", None
-        steps = np.cumsum(mass)
-        drawn = int(min(np.searchsorted(steps, v * steps[-1], side="right"), len(steps) - 1))
-        margin = float(min(abs(v - steps[y]), abs(v - (steps[y] - mass[y]))))
-        if drawn == y:
-            return possible, str(drawn), margin
-        # The sum up to y is greatest where all of these tokens gain; that before y is least where they lose.
-        tokens = np.arange(len(mass))
-        below = float(self._law(tokens >= y)[:y].sum())
-        through = float(self._law(tokens <= y)[: y + 1].sum())
-        inside = below - UNIT <= v <= through + UNIT
-        return "near-tie" if possible != "divergence" and inside else "divergence", str(drawn), margin
+        return redrawn(self.law, self.box.high, y, v, self._law)
+
+
+def redrawn(
+    law: np.ndarray, high: np.ndarray, y: int, v: float | None, moved: Callable[[np.ndarray], np.ndarray]
+) -> tuple[Status, str, float | None]:
+    """Status of token y as a draw from a law, what was recomputed, and the margin.
+
+    Parameters
+    ----------
+    law, high : float64 arrays (V,)
+        The law, and the highest mass that rounding allows each token.
+    v : float or None
+        The uniform of the draw by inverting the cumulative sum in token order.
+    moved : callable
+        The law where these tokens are as likely as rounding allows, and all others as unlikely.
+    """
+    possible: Status = "agree" if law[y] > 0 else "near-tie" if high[y] > 0 else "divergence"
+    if v is None:
+        return possible, str(y) if possible == "agree" else f"not {y}", None
+    steps = np.cumsum(law)
+    drawn = int(min(np.searchsorted(steps, v * steps[-1], side="right"), len(steps) - 1))
+    margin = float(min(abs(v - steps[y]), abs(v - (steps[y] - law[y]))))
+    if drawn == y:
+        return possible, str(drawn), margin
+    # The sum up to y is greatest where all of these tokens gain; that before y is least where they lose.
+    tokens = np.arange(len(law))
+    below = float(moved(tokens >= y)[:y].sum())
+    through = float(moved(tokens <= y)[: y + 1].sum())
+    inside = below - UNIT <= v <= through + UNIT
+    return "near-tie" if possible != "divergence" and inside else "divergence", str(drawn), margin
 
 
 def bet_on(tests: dict[str, ChangingLaws], draw: NextToken, token: int) -> None:

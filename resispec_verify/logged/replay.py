@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +27,12 @@ from resispec_verify.distributions import Sampling
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.changing_laws import ChangingLaws
 from resispec_verify.logged.block import goes_on, passes
+from resispec_verify.logged.checks import Check, status_of
 from resispec_verify.logged.coins import repeats
 from resispec_verify.logged.drafts import bet_on_drafts
 from resispec_verify.logged.next_tokens import NextToken, bet_on
+from resispec_verify.logged.reported import Reported
+from resispec_verify.logged.reported_rounds import add_round
 from resispec_verify.logged.round_rows import RoundRows, read_rows, tv_slack
 from resispec_verify.logged.rounds_input import Rounds
 from resispec_verify.rules import Block, PathRule, Rule
@@ -41,31 +44,6 @@ __all__ = [
     "replayable",
     "tests_of",
 ]
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was recomputed: an acceptance, or the token emitted after a rejection or at the end.
-
-    Under block verification an acceptance is the test of one prefix, and ``ratio`` the probability that it
-    passes. ``status`` is ``near-tie`` where ``margin``, the distance of the coin from the recomputed
-    probability, is within the ``allowance`` that rounding has in that direction.
-    """
-
-    path: str
-    round: int
-    index: int
-    kind: Literal["acceptance", "residual", "bonus"]
-    token: int
-    p: float
-    q: float | None
-    ratio: float | None
-    u: float | None
-    logged: str
-    recomputed: str
-    margin: float | None
-    allowance: float | None
-    status: Literal["agree", "near-tie", "divergence"]
 
 
 @dataclass
@@ -86,6 +64,8 @@ class Replay:
         Rounds whose coins all came in an earlier round.
     repeated_chance : float or None
         Bound on the probability of so many by chance; None where coins are not used.
+    reported : Reported
+        Log-probabilities that the engine reported, beside those of the rows.
     """
 
     rounds: Rounds
@@ -97,6 +77,7 @@ class Replay:
     repeated: int = 0
     repeated_chance: float | None = None
     notes: list[str] = field(default_factory=list)
+    reported: Reported = field(default_factory=Reported)
 
     def diverges(self) -> list[Check]:
         """The checks that contradict the rule."""
@@ -180,6 +161,9 @@ def replay(
         decide(result, r, entry, sampling, rows, entry["u"] if uniforms else None)
         if entry["next_token"] is not None:
             result.checks.append(_next_token(result, r, entry, sampling, uniforms))
+        if entry.get("reported") is not None:
+            whole = slice(0, len(entry["draft_tokens"]) + 1)
+            add_round(result.reported, r, entry, _read(result, r, entry, whole, sampling))
         advance(1)
     _repeats(result, uniforms)
     if rounds.constant:
@@ -318,18 +302,10 @@ def _check(
     u: float | None,
 ) -> None:
     """One decision of probability ``values``: as stored, lowest and highest."""
-    a, low, high = values.tolist()
-    recomputed, margin, allowance = logged, None, None
-    status = "divergence" if logged and high == 0 else "agree"
-    if u is not None:
-        recomputed, margin, allowance = u < a, abs(u - a), (high - a if u >= a else a - low)
-        near = u - entry["u_slack"] < high if u >= a else u + entry["u_slack"] >= low
-        allowance += entry["u_slack"]
-        status = "near-tie" if near else "agree" if recomputed == logged else "divergence"
-    elif status == "agree":
+    found = status_of(logged, values, u, entry["u_slack"])
+    if found is None:
         return
-    else:
-        recomputed = False
+    recomputed, margin, allowance, status = found
     words = ("rejected", "accepted")
     result.checks.append(
         Check(result.rounds.path, r, i, "acceptance", int(entry["draft_tokens"][i]), *numbers, u,
@@ -359,7 +335,7 @@ def _overlap(p: np.ndarray, q: np.ndarray, rows: RoundRows, i: int) -> tuple[flo
     """``sum min(p, q)``, lowest and highest: it moves by no more than the TV that p and q move by."""
     value = float(np.minimum(p, q).sum())
     moved = tv_slack(p, rows.target[i], rows.target_slack[i], rows.sampling)
-    moved += tv_slack(q, rows.draft[i], rows.draft_slack[i], rows.sampling)
+    moved += tv_slack(q, rows.draft[i], rows.draft_slack[i], rows.sampling.draft_sampling)
     return value, max(0.0, value - moved), min(1.0, value + moved)
 
 

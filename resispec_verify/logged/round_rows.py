@@ -19,6 +19,10 @@ from resispec_verify.dumps.formats.mapped import release
 from resispec_verify.dumps.rows import rows_of
 from resispec_verify.errors import InputError
 from resispec_verify.logged.rounds_input import half_ulp
+from resispec_verify.logged.texts import rows_texts
+from resispec_verify.sampling.draws import set_steps
+from resispec_verify.sampling.orders import Order, order_of
+from resispec_verify.sampling.text import adjusted, adjusts
 from resispec_verify.tables.reading import logits_of
 
 __all__ = ["UNIT", "Box", "RoundRows", "read_rows", "tv_slack"]
@@ -83,7 +87,7 @@ class RoundRows:
 
     def draft_box(self) -> Box:
         """Bounds of the draft's masses, not normalised."""
-        return _box(self.draft, self.draft_slack, self.sampling)
+        return _box(self.draft, self.draft_slack, self.sampling.draft_sampling)
 
     @property
     def rounding(self) -> float:
@@ -111,11 +115,14 @@ def read_rows(
         Rows that are not finite, or no distributions where they should be.
     """
     arrays = []
-    for key, more in (("target_logits", 1), ("draft_logits", 0)):
+    samplings = sampling, sampling.draft_sampling
+    for key, more, one in (("target_logits", 1, samplings[0]), ("draft_logits", 0, samplings[1])):
         start, stop = rows.start or 0, min(rows.stop, len(entry["draft_tokens"]) + more)
         stored = rows_of(entry[key], start, max(start, stop))
         values, slack = _as_logits(f"{where}: {key}", stored, kind, start)
         release(entry[key])
+        if adjusts(one):
+            values, slack = _adjusted(f"{where}: {key}", entry, values, slack, one, start)
         highest = values.max(axis=-1, keepdims=True, initial=-np.inf)
         if not np.isfinite(highest).all():
             i = int(np.argmax(~np.isfinite(highest[:, 0])))
@@ -133,8 +140,36 @@ def read_rows(
 
 def _laws(target: np.ndarray, draft: np.ndarray, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
     """Of logits that `read_rows` has checked, all at once: rows are many and short."""
+    if sampling.draft is not None:
+        of_draft = sampling.draft_sampling
+        return sampling.law_of(target, dtype=np.float64), of_draft.law_of(draft, dtype=np.float64)
     laws = sampling.law_of(np.concatenate([target, draft]), dtype=np.float64)
     return laws[: len(target)], laws[len(target) :]
+
+
+def _adjusted(
+    where: str,
+    entry: Mapping[str, Any],
+    values: np.ndarray,
+    slack: np.ndarray,
+    sampling: Sampling,
+    start: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Logits with penalties, bias and bans, and their slack: each maps a logit upwards, so ends go to ends.
+
+    On top comes the float32 rounding of at most three operations on each.
+    """
+    texts = rows_texts(
+        entry["text"], entry["draft_tokens"], start, len(values), sampling.reads_history, entry.get("allowed")
+    )
+    try:
+        middle, low, high = (adjusted(v, sampling, texts) for v in (values, values - slack, values + slack))
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+    with np.errstate(invalid="ignore"):
+        apart = np.maximum(high - middle, middle - low)
+        moved = 3 * UNIT * np.maximum(np.abs(values), np.abs(middle))
+    return middle, np.where(np.isfinite(middle), apart + moved, 0.0)
 
 
 def _as_logits(name: str, stored: np.ndarray, kind: str, first: int) -> tuple[np.ndarray, np.ndarray]:
@@ -158,30 +193,57 @@ def _box(logits: np.ndarray, slack: np.ndarray, sampling: Sampling) -> Box:
         maybe = logits + slack >= (logits - slack).max(axis=-1, keepdims=True, initial=-np.inf)
         alone = maybe.sum(axis=-1, keepdims=True) == 1
         return Box((maybe & alone).astype(np.float64), maybe.astype(np.float64))
-    z = (logits - logits.max(axis=-1, keepdims=True, initial=-np.inf)) / sampling.temperature
-    h = np.minimum(slack / sampling.temperature, _MOST_SLACK)
+    order, steps = order_of(sampling.order), set_steps(sampling)
+    scale = sampling.temperature if steps[:1] == ("temperature",) else 1.0
+    z = (logits - logits.max(axis=-1, keepdims=True, initial=-np.inf)) / scale
+    h = np.minimum(slack / scale, _MOST_SLACK)
     rounding = UNIT * (math.log2(logits.shape[-1]) + 10)
     low, high = np.exp(z - h) * (1 - rounding), np.exp(np.minimum(z + h, _MOST_SLACK)) * (1 + rounding)
     for i in range(len(z)):
-        low[i], high[i] = _filtered(low[i], high[i], sampling)
+        for step in steps[1:] if steps[:1] == ("temperature",) else steps:
+            low[i], high[i] = _filtered(low[i], high[i], step, sampling, order)
     return Box(low, high)
 
 
-def _filtered(low: np.ndarray, high: np.ndarray, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
+def _filtered(
+    low: np.ndarray, high: np.ndarray, step: str, sampling: Sampling, order: Order
+) -> tuple[np.ndarray, np.ndarray]:
     """Set to 0 the lower bounds of tokens that a filter may drop, and the upper ones of those it drops.
 
     A filter keeps the tokens of largest mass, ties included or not; which are kept may change with rounding.
     """
+    if step == "temperature":  # after filters: a power of the masses, rounded again
+        with np.errstate(over="ignore"):
+            power = 1.0 / sampling.temperature
+            return low**power * (1 - 4 * UNIT), np.minimum(high**power * (1 + 4 * UNIT), 1e300)
     k, nucleus, floor = sampling.top_k, sampling.top_p, sampling.min_p
-    if k is not None and k < len(low):
+    before = low, high
+    if step in ("top_k", "top_k_top_p") and k is not None and k < len(low):
         sorted_high, sorted_low = np.sort(high)[::-1], np.sort(low)[::-1]
-        low, high = np.where(low >= sorted_high[k], low, 0.0), np.where(high >= sorted_low[k - 1], high, 0.0)
-    if nucleus is not None and nucleus < 1:
-        low, high = _nucleus(low, high, nucleus)
-    if floor is not None and floor > 0:
+        # Of tokens tied at the end none is sure to stay where ties are cut.
+        surely = low >= sorted_high[k] if order.ties == "kept" else low > sorted_high[k]
+        low, high = np.where(surely, low, 0.0), np.where(high >= sorted_low[k - 1], high, 0.0)
+    if step in ("top_p", "top_k_top_p") and nucleus is not None and nucleus < 1:
+        sure, may = _nucleus(*before, nucleus)
+        low, high = np.where(sure > 0, low, 0.0), np.where(may > 0, high, 0.0)
+    if step == "min_p" and floor is not None and floor > 0:
         surely, perhaps = low >= floor * high.max(), high >= floor * low.max()
         low, high = np.where(surely, low, 0.0), np.where(perhaps, high, 0.0)
+    if step == "top_n_sigma":
+        low, high = _within_deviations(low, high, sampling.top_n_sigma or 0.0)
     return low, high
+
+
+def _within_deviations(low: np.ndarray, high: np.ndarray, n: float) -> tuple[np.ndarray, np.ndarray]:
+    """Top-n-sigma: the deviation of logits moves by no more than the largest of their moves."""
+    there = high > 0
+    bottom, top = np.log(np.where(low > 0, low, np.finfo(float).tiny)[there]), np.log(high[there])
+    middle, moved = (bottom + top) / 2, float(np.max(top - bottom)) / 2
+    end = middle.max() - n * middle.std()
+    reach = (2 + abs(n)) * moved + 1e-12
+    surely, perhaps = np.zeros_like(there), np.zeros_like(there)
+    surely[there], perhaps[there] = bottom >= end + reach, top >= end - reach
+    return np.where(surely, low, 0.0), np.where(perhaps, high, 0.0)
 
 
 def _nucleus(low: np.ndarray, high: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:

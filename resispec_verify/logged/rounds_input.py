@@ -15,9 +15,11 @@ from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import FlatDump, Round, RoundsDump, load_mapping, open_rounds
 from resispec_verify.errors import InputError
 from resispec_verify.logged.emitted import Emitted, emitted, end_of_text
+from resispec_verify.logged.texts import texts_of
+from resispec_verify.sampling.text import Text, needs_mask, needs_text
 from resispec_verify.tables.input_kind import kind_of_rows, refuse_applied
 
-__all__ = ["Rounds", "half_ulp", "read_rounds"]
+__all__ = ["Rounds", "half_ulp", "is_constant", "read_rounds", "stored_coins"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,11 @@ class Rounds:
         return "/".join(dict.fromkeys(first[key].dtype.name for key in ("target_logits", "draft_logits")))
 
     @property
+    def candidates(self) -> int:
+        """Most tokens drafted at one position."""
+        return 1
+
+    @property
     def longest(self) -> int:
         """Most tokens drafted in a round."""
         return max(len(entry["draft_tokens"]) for entry in self.rounds)
@@ -94,11 +101,11 @@ def read_rounds(
         temperature or filter that they may have already.
     """
     dump = open_rounds(path)
-    constant = tuple(i for i in range(len(dump)) if _constant(dump.logits(i).target))
+    constant = tuple(i for i in range(len(dump)) if is_constant(dump.logits(i).target))
     parts, said = _Parts(dump), kind
     kind = kind_of_rows(str(path), parts, kind)
     ends = frozenset({*stops, *end_of_text(path, dump.meta)})
-    coins = _stored_coins(load_mapping(path).get("rounds"), len(dump))
+    coins = stored_coins(load_mapping(path).get("rounds"), len(dump))
     text = emitted(dump.rounds, dump.output_tokens, ends)
     # Where next tokens are logged, the last round of a text that has none was cut after its accepted drafts.
     cut = [last and any(one.next_token is not None for one in dump.rounds) for last in text.ends]
@@ -109,25 +116,55 @@ def read_rounds(
             "proposal_logits": entry.proposal,
             "draft_tokens": entry.draft_tokens,
             "accepted": entry.accepted,
+            "reported": entry.reported,
             "next_token": entry.next_token,
             "u": entry.u,
             "u_next": None if entry.u_next is None else np.asarray([entry.u_next]),
             # A coin logged in two bytes was rounded; float32 and wider hold what the engine drew.
             "u_slack": half_ulp(np.ones(1), dtype)[0] if dtype.itemsize == 2 else 0.0,
             "stopped": _stopped(entry, ends, last),
+            "text": Text(),
         }
         for entry, dtype, last in zip(dump.rounds, coins, cut, strict=True)
     ]
     stated = dump.sampling or {}
+    options = options or {}
     result = Rounds(str(path), entries, stated, text, kind, ends, constant)
     for i in range(len(entries)):
         try:
             result.sampling(i, {})
         except InputError as error:
             raise InputError(f"{path}: meta, sampling of round {i}: {error}") from None
-    asked = [result.sampling(i, options) for i in range(len(entries))] if options else None
+    used = [result.sampling(i, options) for i in range(len(entries))]
+    asked = used if options else None
+    _check_sampling(str(path), used, kind)
+    if any(needs_text(one) or needs_text(one.draft_sampling) for one in used):
+        for entry, before in zip(entries, texts_of(dump, text), strict=True):
+            entry["text"] = before
     refuse_applied(parts, said, asked, stated if isinstance(stated, tuple) else (stated,))
     return result
+
+
+def _check_sampling(path: str, used: Sequence[Sampling], kind: str) -> None:
+    """Raise `InputError` where a sampling cannot be followed through rounding, or not from such rows."""
+    for one in dict.fromkeys(each for sampling in used for each in (sampling, sampling.draft_sampling)):
+        if one.repetition_penalty is not None and kind != "logits":
+            raise InputError(
+                f"{path}: a repetition penalty goes by signs of logits, and these are {kind}; log the "
+                "logits, or rows that have the penalty, and leave it out"
+            )
+        if needs_mask(one):
+            raise InputError(
+                f"{path}: allowed_tokens is 'logged', and masks are read with flat dumps only; log logits "
+                "that have the mask, and leave it out"
+            )
+        for name in ("typical_p", "xtc_probability"):
+            if getattr(one, name) is not None:
+                raise InputError(
+                    f"{path}: replay has no bounds yet for {name}, under the rounding of "
+                    f"logs; use kl on flat "
+                    "rows, or log the rows after it"
+                )
 
 
 @dataclass(frozen=True)
@@ -150,13 +187,13 @@ def _stopped(entry: Round, stops: Collection[int], cut: bool) -> bool:
     return cut or int(entry.draft_tokens[k - 1]) in stops
 
 
-def _constant(rows: Array) -> bool:
+def is_constant(rows: Array) -> bool:
     """Whether some row holds one value alone, and could hold others."""
     values = np.asarray(rows, np.float64)
     return values.shape[-1] > 1 and bool((values == values[:, :1]).all(axis=-1).any())
 
 
-def _stored_coins(rounds: Array, count: int) -> list[np.dtype]:
+def stored_coins(rounds: Array, count: int) -> list[np.dtype]:
     """The type in which each round's uniforms are stored; float64 where that cannot be told."""
     if not isinstance(rounds, (list, tuple)) or len(rounds) != count:
         return [np.dtype(np.float64)] * count

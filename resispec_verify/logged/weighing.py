@@ -113,7 +113,8 @@ def following(dump: FlatDump, path: PathLike) -> Followed:
     InputError
         Neither is there, or neither fits the positions.
     """
-    where, leading = f"{dump.path}: next_tokens", dump.shape[:-1] or (1,)
+    where = f"{dump.path}: next_tokens"
+    leading: tuple[int, ...] = dump.shape[:-1] or (1,)
     if dump.left_out:
         raise InputError(
             f"{dump.path}: a mask leaves out {dump.left_out} positions, and which tokens are left is not "
@@ -124,7 +125,7 @@ def following(dump: FlatDump, path: PathLike) -> Followed:
     if mapping.get("next_tokens") is not None:
         found = integers(where, mapping["next_tokens"], leading, -1, dump.vocab - 1)
         return Followed(found.reshape(-1), texts)
-    tokens, rows = dump.tokens, leading[-1]
+    tokens, rows = dump.tokens, dump.positions // (texts or 1)
     if tokens is None or not are_tokens(tokens):
         raise InputError(f"{where} is missing: weights are of tokens; save the emitted one of each position")
     if tokens.shape == (*leading[:-1], rows + 1):

@@ -89,7 +89,7 @@ class DecisionLog:
 
 def _plain(key: str, value: Any) -> Any:
     """A number, bool or text; float32 in nine digits, which give it back."""
-    if isinstance(value, (np.float32, np.float16)):
+    if type(value) in (np.float32, np.float16):
         return float(str(value))
     if hasattr(value, "item"):
         value = value.item()

@@ -113,6 +113,7 @@ def record_flat(
     prompts: Sequence[Sequence[int]],
     *,
     positions: int,
+    top_k: int | None = None,
     settings: Settings = Settings(),
     advance: Advance = lambda done: None,
 ) -> None:
@@ -129,6 +130,8 @@ def record_flat(
     positions : int
         Rows a prompt. With one prompt the logits are ``[positions, V]``, with several ``[prompts, positions,
         V]``.
+    top_k : int, optional
+        Keep so many of the most probable tokens of each law and the mass of the others, as `Recorder` does.
     settings : Settings
         Temperature, seed, type and meta.
     advance : callable
@@ -142,7 +145,7 @@ def record_flat(
     check_prompts(target, draft, prompts, positions - 1)
     meta = settings.described("row i follows context_tokens + tokens[:i+1] and predicts tokens[i+1]")
     emitted = []
-    with Recorder(path, settings.dtype, meta) as recorder:
+    with Recorder(path, settings.dtype, meta, top_k=top_k) as recorder:
         for number, prompt in enumerate(prompts):
             generator = np.random.default_rng(settings.seed + number)
             sequence = list(prompt)
@@ -154,6 +157,8 @@ def record_flat(
             emitted.append(sequence[len(prompt) - 1 :])
         contexts = [np.asarray(prompt[:-1], np.int64) for prompt in prompts]
         single = len(prompts) == 1
+        if top_k is not None:
+            recorder.note(next_tokens=np.asarray([row[1:] for row in emitted], np.int64).reshape(-1))
         recorder.note(
             tokens=np.asarray(emitted[0] if single else emitted, np.int64),
             context_tokens=contexts[0] if single else contexts,

@@ -38,6 +38,7 @@ STORAGE_NAMES = {
     np.dtype(ml_dtypes.bfloat16): "BFloat16Storage",
     np.dtype(np.float32): "FloatStorage",
     np.dtype(np.float64): "DoubleStorage",
+    np.dtype(np.int32): "IntStorage",
     np.dtype(np.int64): "LongStorage",
     np.dtype(np.bool_): "BoolStorage",
 }
@@ -115,7 +116,7 @@ class PtFile:
 
     def tensor(self, array: np.ndarray) -> Tensor:
         """Write an array and return what stands for it in the content; integers become int64."""
-        dtype = _storable(array.dtype)
+        dtype = np.dtype(np.int64) if array.dtype.kind in "iu" else _storable(array.dtype)
         made = Tensor(self._keys, dtype, array.shape)
         self._keys += 1
         with self._named(), self._record(f"data/{made.key}", array.size * dtype.itemsize) as record:
@@ -123,7 +124,7 @@ class PtFile:
         return made
 
     def column(self, dtype: np.dtype, row: tuple[int, ...]) -> Column:
-        """Begin a tensor that grows."""
+        """Begin a tensor that grows; integers other than int32 become int64."""
         with self._named():
             made = Column(self._folder / f"column{len(self._columns)}", _storable(dtype), row)
         self._columns.append(made)

@@ -14,6 +14,7 @@ from resispec_verify.dumps.opening import as_path
 from resispec_verify.errors import InputError
 from resispec_verify.record.arrays import DTYPES, as_array, integers, logits, plain
 from resispec_verify.record.pt_file import Column, PtFile
+from resispec_verify.record.top import listed, sampling_of
 
 __all__ = ["Recorder", "Recording", "check_path"]
 
@@ -157,6 +158,10 @@ class Recorder(Recording):
         logits: a dict of `temperature`, `top_k`, `top_p` and `min_p`, each a number or one number a row.
     keep_partial : bool
         Write what there is if an exception ends the block; ``meta["partial"]`` then says so.
+    top_k : int, optional
+        Write top-k pairs instead of whole rows: of each law, as ``meta["sampling"]`` makes it of the logits,
+        the most probable tokens and what all others have together. `open_top_pairs` reads the file; what was
+        applied is in ``meta["applied"]``. Log-probabilities are float32, or float64 if `dtype` is.
 
     Raises
     ------
@@ -171,6 +176,24 @@ class Recorder(Recording):
     """
 
     _leading: tuple[int, ...] | None = None
+    _vocab = 0
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        dtype: str = "float16",
+        meta: Mapping[str, Any] | None = None,
+        *,
+        keep_partial: bool = False,
+        top_k: int | None = None,
+    ) -> None:
+        if top_k is not None and (type(top_k) is not int or top_k < 1):
+            raise InputError(f"top_k must be a whole number from 1 on, or None for whole rows; got {top_k!r}")
+        sampling = sampling_of(meta or {}) if top_k is not None else None
+        super().__init__(path, dtype, meta, keep_partial=keep_partial)
+        self._top_k, self._sampling = top_k, sampling
+        if sampling is not None:
+            self._meta["applied"] = self._meta.pop("sampling", {})
 
     def add(
         self,
@@ -219,10 +242,30 @@ class Recorder(Recording):
         if tokens is not None:
             ids = np.atleast_1d(as_array("tokens", tokens))
             rows["tokens"] = integers(f"{self.path}: tokens", ids, (n,), vocab)
+        if self._top_k is not None:
+            rows = self._listed(rows, vocab)
         if self._columns:
             self._check_same(rows)
         self._append(rows)
+        self._vocab = vocab
         self.count += n
+
+    def _listed(self, rows: dict[str, np.ndarray], vocab: int) -> dict[str, np.ndarray]:
+        """Columns of a file of top-k pairs in place of those of logits."""
+        assert self._top_k is not None
+        assert self._sampling is not None
+        if "proposal_logits" in rows:
+            raise self._error(
+                "proposal_logits are not kept with top_k; list what was drawn from as the draft"
+            )
+        if len(rows["draft_logits"][0]) != vocab or self._vocab not in (0, vocab):
+            raise self._error(f"row {self.count} has another vocabulary; target and draft need one, always")
+        found = {key: value for key, value in rows.items() if not key.endswith("_logits")}
+        dtype = np.dtype(np.float64 if self.dtype.itemsize == 8 else np.float32)
+        for role in ("target", "draft"):
+            top = listed(rows[f"{role}_logits"], self._top_k, self._sampling, dtype)
+            found |= {f"{role}_{key}": value for key, value in top.items()}
+        return found
 
     def shape_as(self, *leading: int) -> None:
         """Give the positions these axes in the file, such as ``(sequences, rows a sequence)``."""
@@ -238,7 +281,7 @@ class Recorder(Recording):
                 raise self._error(
                     f"row {self.count} has {key}, but earlier rows do not; give it always or never"
                 )
-            if array.shape[1:] != column.row:
+            if array.shape[1:] != column.row and array.ndim > 1:
                 what = "candidates" if key == "candidates" else "tokens of vocabulary"
                 raise self._error(
                     f"{key} of row {self.count} has {array.shape[1]} {what}, but earlier rows have "
@@ -250,7 +293,10 @@ class Recorder(Recording):
 
     def _content(self) -> dict[str, Any]:
         content = super()._content()
+        if self._top_k is not None:
+            k = min(self._top_k, self._vocab)
+            content |= {"target_ranked": k, "draft_ranked": k, "vocab": self._vocab}
         if self._leading is not None and np.prod(self._leading) == self.count:
-            for column in content.values():
+            for column in self._columns.values():
                 column.leading = self._leading
         return content

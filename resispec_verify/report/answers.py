@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from resispec_verify.report.scalars import reported_lines
 from resispec_verify.report.table import number, print_lines, print_records, printable
 from resispec_verify.sampler_check.lines import at_an_end_only, lines
 from resispec_verify.sampler_check.settings import CheckResult
@@ -94,6 +95,7 @@ def print_replay(row: dict[str, Any], console: Any) -> None:
         lines += _position_lines(row)
     tests = (row["draft_token_test"], *row["next_token_tests"])
     lines += [_draws_in_words(test) for test in tests if test]
+    lines += reported_lines(row["reported_logprobs"], "round")
     statistics = row["statistics"]
     lines.append(f"  acceptance rates: {row['acceptance_verdict']}")
     lines.append(
@@ -142,7 +144,8 @@ def _divergence_in_words(first: dict[str, Any]) -> str:
         value = first[name]
         return "none" if value is None else value if isinstance(value, str) else f"{value:.6g}"
 
-    where = f"round {first['round']}, index {first['index']}, token {first['token']}"
+    node = "" if first["node"] is None else f", node {first['node']}"
+    where = f"round {first['round']}, index {first['index']}{node}, token {first['token']}"
     if first["kind"] != "acceptance":
         source = "residual" if first["kind"] == "residual" else "target"
         drawn = "" if first["u"] is None else f", its uniform {shown('u')} draws {first['recomputed']}"
@@ -150,8 +153,9 @@ def _divergence_in_words(first: dict[str, Any]) -> str:
     margin = "" if first["margin"] is None else (
         f"; margin {shown('margin')}, rounding allows {shown('allowance')}"
     )  # fmt: skip
+    ratio = "p/q" if first["node"] is None else "threshold"
     return (
-        f"{where}: p = {shown('p')}, q = {shown('q')}, p/q = {shown('ratio')}, u = {shown('u')}: logged "
+        f"{where}: p = {shown('p')}, q = {shown('q')}, {ratio} = {shown('ratio')}, u = {shown('u')}: logged "
         f"{first['logged']}, recomputed {first['recomputed']}{margin}"
     )
 

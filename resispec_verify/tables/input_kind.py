@@ -97,6 +97,8 @@ def _to_apply(
     for sampling in given:
         if sampling.temperature not in (0.0, 1.0):  # 0 leaves the best token, whatever was applied
             return f"temperature {sampling.temperature:g}"
+        if sampling.repetition_penalty is not None:  # it goes by the signs of logits, which a shift changes
+            return f"repetition penalty {sampling.repetition_penalty:g}"
         if sampling.top_p not in (None, 1.0):
             first = widened(rows_of(dump.target, 0, 1))
             if (first == (0.0 if kind == "probabilities" else -np.inf)).any():

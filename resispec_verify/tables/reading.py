@@ -15,6 +15,7 @@ from resispec_verify.distributions import Pair, Sampling, check_probabilities, m
 from resispec_verify.dumps import Batch, FlatDump, TopPairsDump
 from resispec_verify.dumps.checks.looks import all_equal, norms, sum_tolerance
 from resispec_verify.errors import InputError
+from resispec_verify.tables.adjusting import adjusted_batch, check_adjusting
 from resispec_verify.tables.input_kind import input_kind, refuse_applied
 
 __all__ = [
@@ -85,6 +86,8 @@ class Reading:
         Range of positions.
     batch : int or None
         Positions at a time.
+    order, history : str or None
+        In the place of those of every sampling, where given.
     """
 
     samplings: tuple[Sampling, ...] | None = None
@@ -94,6 +97,14 @@ class Reading:
     start: int | None = None
     stop: int | None = None
     batch: int | None = None
+    order: str | None = None
+    history: str | None = None
+
+    def ordered(self, sampling: Sampling) -> Sampling:
+        """The sampling with the order and the history that were asked for."""
+        given = {"order": self.order, "history": self.history}
+        given = {name: value for name, value in given.items() if value is not None}
+        return replace(sampling, **given) if given else sampling
 
 
 @dataclass(frozen=True)
@@ -182,7 +193,9 @@ def pairs_between(
         logged = None if dump.candidates is None else dump.candidates[positions]
         for sampling in samplings:
             with clock("softmax"):
-                pair = _pair(part, sampling, reading, backend)
+                drawn = reading.proposal_sampling(sampling.draft_sampling)
+                rows = adjusted_batch(dump, part, positions, sampling, drawn)
+                pair = _pair(rows, sampling, drawn, reading, backend)
             yield PairBatch(pair, positions, sampling, dataset, str(dump.path), logged, constant)
 
 
@@ -210,6 +223,10 @@ def resolved(dump: FlatDump, reading: Reading) -> Reading:
     kind = input_kind(dump, reading.kind)
     stated = dump.sampling if isinstance(dump.sampling, tuple) else (dump.sampling or {},)
     refuse_applied([dump], reading.kind, reading.samplings, stated)
+    for i in range(len(stated) if reading.samplings is None else 0):
+        check_adjusting(dump, reading.ordered(_stated(dump, i)), kind)
+    for sampling in reading.samplings or ():
+        check_adjusting(dump, sampling, kind)
     return replace(reading, kind=kind)
 
 
@@ -266,7 +283,8 @@ def _groups(
     groups: dict[tuple[Any, ...], list[int]] = {}
     for i in range(*span):
         dataset = dump.dataset[i] if isinstance(dump.dataset, tuple) else dump.dataset
-        groups.setdefault((dataset, reading.samplings or (_stated(dump, i),)), []).append(i)
+        samplings = reading.samplings or (reading.ordered(_stated(dump, i)),)
+        groups.setdefault((dataset, samplings), []).append(i)
     return [(np.asarray(positions), *key) for key, positions in groups.items()]
 
 
@@ -297,7 +315,9 @@ def _from_probabilities(dump: FlatDump, batch: Batch, kind: str, first: int) -> 
     return Batch(*found)  # type: ignore[arg-type]
 
 
-def _pair(batch: Batch, sampling: Sampling, reading: Reading, backend: Backend) -> Pair:
+def _pair(
+    batch: Batch, sampling: Sampling, drawn: Sampling | None, reading: Reading, backend: Backend
+) -> Pair:
     target, draft, proposal = (None if v is None else backend.asarray(v) for v in batch)
     return make_pair(
         target,
@@ -305,5 +325,5 @@ def _pair(batch: Batch, sampling: Sampling, reading: Reading, backend: Backend) 
         sampling=sampling,
         dtype=getattr(backend.xp, reading.precision),
         proposal=proposal,
-        proposal_sampling=reading.proposal_sampling(sampling),
+        proposal_sampling=drawn,
     )

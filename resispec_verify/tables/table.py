@@ -6,7 +6,7 @@ A table holds numbers by position and no array over the vocabulary, so that it i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from resispec_verify.distributions import Sampling
@@ -66,7 +66,7 @@ class Table:
     def plain(self) -> dict[str, Any]:
         """The table as dictionaries, lists, texts and numbers; infinities are texts."""
         tables = [
-            {"sampling": list(astuple(sampling)), "rule": name, **row.plain()}
+            {"sampling": sampling.plain(), "rule": name, **row.plain()}
             for (_, sampling), rows in self.by_sampling.items()
             for (name, _), row in rows.items()
         ]
@@ -96,7 +96,7 @@ class Table:
             constant=list(stored.get("constant", [])),
         )
         for one in stored["tables"]:
-            sampling = Sampling(*one["sampling"])
+            sampling = Sampling(**one["sampling"])
             row = Row.from_plain(one, known[one["rule"]], sampling.temperature, source)
             table.by_sampling.setdefault((row.dataset, sampling), {})[one["rule"], row.marginal] = row
         return table

@@ -40,8 +40,9 @@ class Bounds:
     attained : bool array (N, 2)
         Whether the completion hardest to tell apart, and the easiest, exist within the vocabulary. True where
         V is unknown: there is one for some V. Where one is missing the bounds hold and may be wide.
-    tight : dict of str to bool
-        Of tv, kl, limit and acceptance: whether both ends are the values of the two completions, up to rounding.
+    tight : dict of str to (bool, bool)
+        Of tv, kl, limit and acceptance: whether the low end, and the high one, is the value of one of the two
+        completions, up to rounding.
     verdicts : list of Verdict
     proof : str or None
         Where it is proved that the rule is exact for every pair of laws.
@@ -56,7 +57,7 @@ class Bounds:
     emitted_tv: NDArray[np.float64]
     emitted_kl: NDArray[np.float64]
     attained: NDArray[np.bool_]
-    tight: dict[str, bool]
+    tight: dict[str, tuple[bool, bool]]
     verdicts: list[Verdict]
     proof: str | None
 
@@ -94,9 +95,9 @@ def bounds(pairs: TopPairs, rule: Rule, candidates: int) -> Bounds:
     Raises
     ------
     InputError
-        A token twice in a list, values that are no probabilities, a tail that is not known, more tail than the
-        vocabulary has room for, lists of different numbers of positions, or a number of candidates that the rule
-        does not take.
+        A token twice in a list, values that are no probabilities, a tail that is not known, more tail than
+        the vocabulary has room for, lists of different numbers of positions, or a number of candidates that
+        the rule does not take.
     """
     _check_candidates(rule, candidates)
     first, second = pairs.target.tokens.shape[1], pairs.draft.tokens.shape[1]
@@ -112,10 +113,10 @@ def bounds(pairs: TopPairs, rule: Rule, candidates: int) -> Bounds:
 
 
 def least_k(pairs: TopPairs, rule: Rule, candidates: int, most: int | None = None) -> int | None:
-    """The shortest lists that decide what these do: the least k at which the overall verdict is not `UNDECIDED`.
+    """The shortest lists that decide what these do: the least k with an overall verdict not `UNDECIDED`.
 
-    None where lists of ``most`` tokens do not decide either, by default these; how much longer ones would is not
-    in them.
+    None where lists of ``most`` tokens do not decide either, by default these; how much longer ones would is
+    not in them.
     """
 
     def decides(k: int) -> bool:
@@ -156,8 +157,14 @@ def _bounds(rule: Rule, n: int, found: kernel.Found) -> Bounds:
         emitted_tv = np.stack([found.biased, np.maximum(found.tv[:, 1], found.biased)], axis=1)
         emitted_kl[:, 0] = 2.0 * found.biased**2  # Pinsker
         verdicts = [Verdict.INEXACT if low > 0.0 else Verdict.UNDECIDED for low in found.biased]
-    sharp = kind > kernel.STANDARD or (kind in (kernel.FIRST, kernel.STANDARD) and n == 1)
-    tight = {"tv": True, "kl": True, "limit": is_iid(rule), "acceptance": sharp}
+    both = kind > kernel.STANDARD or (kind in (kernel.FIRST, kernel.STANDARD) and n == 1)
+    iid = is_iid(rule)
+    tight = {
+        "tv": (True, True),
+        "kl": (True, True),
+        "limit": (iid, iid),
+        "acceptance": (both or kind == kernel.STANDARD, both),
+    }
     return Bounds(
         rule, n, found.tv, found.kl, limit, acceptance, emitted_tv, emitted_kl, found.attained, tight,
         verdicts, proof,

@@ -30,7 +30,7 @@ def cut(rows: NDArray[np.floating], k: int) -> TopRows:
     Returns
     -------
     TopRows
-        Probabilities in the type of the rows (float64 but for float32), a tail known to rounding, and as
+        Probabilities in the type of the rows (float64 but for float32), their tail, and as
         ``most`` the least that is listed: 0 where the list is the vocabulary.
 
     Raises
@@ -44,12 +44,16 @@ def cut(rows: NDArray[np.floating], k: int) -> TopRows:
     rows = rows if rows.dtype == np.float32 else rows.astype(np.float64, copy=False)
     vocab = rows.shape[1]
     k = min(_checked_k(k), vocab)
-    chosen = np.argpartition(rows, vocab - k, axis=1)[:, vocab - k :] if k < vocab else _all(rows)
+    places = np.argpartition(rows, vocab - k, axis=1) if k < vocab else _all(rows)
+    chosen, others = places[:, vocab - k :], places[:, : vocab - k]
     values = np.take_along_axis(rows, chosen, axis=1)
     order = np.argsort(-values, axis=1, kind="stable")
     tokens = np.take_along_axis(chosen, order, axis=1).astype(np.int32)
     listed = np.take_along_axis(values, order, axis=1)
-    return _rows(tokens, listed, vocab)
+    # Summed over what is not listed: 1 less the listed would be rounding where the tail is small.
+    left = np.clip(np.take_along_axis(rows, others, axis=1).sum(axis=1, dtype=np.float64), 0.0, 1.0)
+    most = listed[:, -1].astype(np.float64) if k < vocab else np.zeros(len(rows))
+    return TopRows(tokens, listed, np.stack([left, left], axis=1), most, vocab)
 
 
 def cut_logits(logits: NDArray[np.floating], k: int) -> TopRows:
@@ -89,11 +93,3 @@ def shorten(rows: TopRows, k: int) -> TopRows:
 
 def _all(rows: NDArray[np.floating]) -> NDArray[np.int64]:
     return np.broadcast_to(np.arange(rows.shape[1]), rows.shape)
-
-
-def _rows(tokens: NDArray[np.int32], listed: NDArray[np.floating], vocab: int) -> TopRows:
-    """With the tail that is left of 1, and the least listed as the most of another."""
-    whole = listed.shape[1] == vocab
-    left = np.zeros(len(listed)) if whole else np.clip(1.0 - listed.sum(axis=1, dtype=np.float64), 0.0, 1.0)
-    most = np.zeros(len(listed)) if whole else listed[:, -1].astype(np.float64)
-    return TopRows(tokens, listed, np.stack([left, left], axis=1), most, vocab)

@@ -33,7 +33,7 @@ class Reduced:
 
 
 def reduced(pairs: TopPairs) -> Reduced:
-    """The two extreme completions of every position: anything that only ``sum (p - s q)_+`` decides lies between.
+    """The two extreme completions of every position: what ``sum (p - s q)_+`` decides lies between.
 
     Parameters
     ----------
@@ -107,6 +107,7 @@ def refuse(start: int, row: int, status: int) -> None:
         raise InputError(f"position {start + row}: a token is listed twice; log each once")
     side = "target" if status == 2 else "draft"
     raise InputError(
-        f"position {start + row}: the {side}'s listed probabilities and its tail are not 1 together (the tail must "
-        f"be known to {FAR:g}, and fit into the vocabulary): log normalised probabilities, or logits with their logsumexp"
+        f"position {start + row}: the {side}'s list and its tail are not 1 together (the tail "
+        f"must be known to {FAR:g}, and fit into the vocabulary): log normalised probabilities, or logits "
+        "with their logsumexp"
     )

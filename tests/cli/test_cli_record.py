@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from cli_helpers import assert_refused, strict_json
 
-from resispec_verify.dumps import load_mapping, open_dump
+from resispec_verify.dumps import load_mapping, open_dump, open_top_pairs
 
 sys.path.append(str(Path(__file__).parents[1] / "unit"))
 from record_helpers import CONTEXT, TOKENS, write_gguf
@@ -173,3 +173,24 @@ def test_an_interrupt_leaves_nothing(record, tmp_path, monkeypatch):
     monkeypatch.setattr(loops, "draw", stop)
     assert record(positions=5).status == 130
     assert not list(tmp_path.iterdir())
+
+
+def test_the_top_k_of_each_law(record, cli):
+    result = record(positions=5, temperature=0.5, top_k=4, json="report.json")
+    assert result.status == 0
+    assert "(5 positions of 2 rows, 4 tokens each)" in result.err
+    assert result.out.startswith("run.pt: 5 positions, vocabulary 62, 4 tokens each")
+    assert strict_json(Path("report.json").read_text())["results"][0]["top_k"] == 4
+    dump = open_top_pairs("run.pt")
+    assert (dump.positions, dump.k, dump.vocab) == (5, 4, 62)
+    assert dump.meta["applied"] == {"temperature": 0.5}
+    record(positions=5, temperature=0.5, out="whole.pt")
+    whole = open_dump("whole.pt")
+    p = np.exp(whole.batch(0, 5).target.astype(np.float64) / 0.5)
+    p /= p.sum(axis=-1, keepdims=True)
+    found = dump.pairs(0, 5).target
+    assert np.allclose(found.probabilities, np.sort(p, axis=-1)[:, :-5:-1], rtol=1e-5)
+    assert dump.next_tokens.tolist() == load_mapping("whole.pt")["tokens"][1:].tolist()
+    assert cli("inspect", "run.pt").status == 0
+    assert_refused(cli("kl", "--logits", "run.pt"), "lists the top k tokens of each position")
+    assert_refused(record(kind="tree", top_k=3), "--top-k is for --kind flat, not for tree")

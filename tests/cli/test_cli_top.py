@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 from cli_helpers import assert_refused, lines_of
-from top_helpers import logits, save_top, save_whole
+from cut_helpers import logits, save_top, save_whole
 
 import resispec_verify as rv
 from resispec_verify import topk

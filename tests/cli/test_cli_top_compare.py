@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cli_helpers import assert_refused, lines_of
-from top_helpers import logits, save_top, save_whole
+from cut_helpers import logits, save_top, save_whole
 
 ROWS, VOCAB = 6, 20
 ROUNDING = 1e-9

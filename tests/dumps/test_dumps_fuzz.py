@@ -28,8 +28,17 @@ from dump_helpers import (
     saved_npz,
     saved_safetensors,
 )
+from top_helpers import pairs
+from top_helpers import write as write_pairs
 
-from resispec_verify.dumps import open_dump, open_rounds, open_target, open_tree
+from resispec_verify.dumps import (
+    open_dump,
+    open_rounds,
+    open_target,
+    open_top_pairs,
+    open_tree,
+    open_tree_rounds,
+)
 from resispec_verify.dumps.formats import npz
 from resispec_verify.dumps.formats.readers import READERS, RECOGNISED
 from resispec_verify.errors import InputError
@@ -117,6 +126,50 @@ def tree() -> dict:
     }
 
 
+def tree_rounds() -> dict:
+    one = {
+        "tokens": torch.tensor([-1, 1, 2, 3]),
+        "parent": torch.tensor([-1, 0, 0, 1]),
+        "target_logits": logits(4, 20).bfloat16(),
+        "draft_logits": logits(2, 20),
+        "accepted_path": torch.tensor([1, 3]),
+        "u": torch.tensor([0.5, 0.25, 0.1, 0.9], dtype=torch.float64),
+        "u_next": 0.5,
+        "next_token": 7,
+        "context_len": 3,
+        "seed": 5,
+    }
+    linked = {
+        "candidates": torch.tensor([4, 1, 2, 3]),
+        "retrive_next_token": torch.tensor([1, 3, -1, -1]),
+        "retrive_next_sibling": torch.tensor([-1, 2, -1, -1]),
+        "retrive_index": torch.arange(4) + 4,
+        "accept_index": torch.tensor([4, 6, -1]),
+    }
+    along = {
+        "tokens": torch.tensor([4, 1, 2, 3]),
+        "retrieve_indices": torch.tensor([[0, 1, 3], [0, 2, -1]]),
+        "best_candidate": 0,
+        "accept_length": torch.tensor(1),
+    }
+    rest = {"target_logits": one["target_logits"], "next_token": 3}
+    return {
+        "rounds": [one, linked | rest, along | rest],
+        "output_tokens": torch.tensor([1, 3, 7, 2, 3, 1, 3]),
+    }
+
+
+def stacked_trees() -> dict:
+    return {
+        "tokens": torch.tensor([[0, 1, 2, 3], [0, 4, 5, -1]]),
+        "parent": torch.tensor([[-1, 0, 0, 1], [-1, 0, 0, -1]]),
+        "target_logits": logits(2, 4, 20),
+        "accepted_path": torch.tensor([[1, 3], [2, -1]]),
+        "next_token": torch.tensor([7, -1]),
+        "u": torch.rand(2, 4),
+    }
+
+
 def folder(path: Path) -> Path:
     path.mkdir()
     for i in range(2):
@@ -138,6 +191,10 @@ def chunks() -> dict:
     return {"chunks": [arrays() | {"start": 6 * i} for i in range(2)]}
 
 
+def top() -> dict:
+    return pairs() | {"next_tokens": np.arange(7), "draft_tail": np.stack([np.zeros(7), np.ones(7)], axis=-1)}
+
+
 def labelled() -> dict:
     return arrays() | {"meta": np.array('{"a": 1}'), "dataset": np.array("d")}
 
@@ -149,6 +206,8 @@ FORMATS = {name: lambda path, name=name: WRITERS[name](path / name, arrays()) fo
     "pt-chunks": lambda path: saved(path / "x.pt", chunks()),
     "pt-rounds": lambda path: saved(path / "x.pt", rounds()),
     "pt-tree": lambda path: saved(path / "x.pt", tree()),
+    "pt-tree-rounds": lambda path: saved(path / "x.pt", tree_rounds()),
+    "npz-tree-rounds": lambda path: saved_npz(path / "x.npz", stacked_trees()),
     "old.pt": lambda path: legacy_saved(path / "x.pt", arrays() | {"meta": {"a": [1, "b"]}}),
     "x.safetensors": lambda path: saved_safetensors(
         path / "x.safetensors", arrays(), {"sampling": '{"top_k": 3}'}
@@ -156,6 +215,9 @@ FORMATS = {name: lambda path, name=name: WRITERS[name](path / name, arrays()) fo
     "safetensors-tree": lambda path: saved_safetensors(path / "x.safetensors", tree()),
     "x.npz": lambda path: saved_npz(path / "x.npz", labelled()),
     "npz-compressed": lambda path: saved_npz(path / "x.npz", arrays(), compressed=True),
+    "npz-top": lambda path: write_pairs(path / "x.npz", top()),
+    "pt-top": lambda path: write_pairs(path / "x.pt", top()),
+    "safetensors-top": lambda path: write_pairs(path / "x.safetensors", top()),
     "npz-rounds": lambda path: saved_npz(path / "x.npz", stacked()),
     "llamacpp": lambda path: saved_llamacpp(path / "x.kld", logits(2, 8, 21).numpy(), np.ones((2, 8), int)),
     "shards": lambda path: folder(path / "shards"),
@@ -229,13 +291,15 @@ def read_all(path: Path) -> None:
         lambda: _target(path),
         lambda: [dump.logits(i) for dump in [open_rounds(path)] for i in range(len(dump))],
         lambda: [dump.logits(i) for dump in [open_tree(path)] for i in range(dump.prefixes)],
+        lambda: _top(path),
+        lambda: [dump.logits(i) for dump in [open_tree_rounds(path)] for i in range(len(dump))],
     ):
         try:
             step()
         except InputError as error:
             problems.append(str(error))
     assert not [line for line in problems if "\n" in line or len(line) > 2000]
-    if len(problems) >= 6:  # not one of the readers could use it
+    if len(problems) >= 7:  # not one of the readers could use it
         raise InputError(problems[0])
 
 
@@ -250,6 +314,14 @@ def _target(path: Path) -> None:
     dump = open_target(path)
     for first in range(0, dump.positions, 5):
         assert dump.batch(first, first + 5).shape[1] == dump.vocab
+
+
+def _top(path: Path) -> None:
+    for found in open_top_pairs(path).blocks(3):
+        for side in (found.target, found.draft):
+            assert ((side.probabilities >= 0) & (side.probabilities <= 1)).all()
+            assert (side.tail[:, 0] <= side.tail[:, 1]).all()
+            assert ((side.most >= 0) & (side.most <= 1)).all()
 
 
 @pytest.mark.parametrize("name", FORMATS)

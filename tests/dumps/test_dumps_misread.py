@@ -429,8 +429,8 @@ def test_a_temperature_of_meta_means_the_same_everywhere(tmp_path):
         ({"temperature": "hot"}, "must be a number, got str"),
         ({"temperature_of_logits": 0.5}, "these logits were divided already"),
         (
-            {"sampling": {"repetition_penalty": 1.2}},
-            "['repetition_penalty'] is not applied: it depends on the text",
+            {"repetition_penalty": 1.2},
+            "meta['repetition_penalty'] is not applied: these logits may have it already",
         ),
         ({"presence_penalty": 0.5}, "meta['presence_penalty'] is not applied"),
     ],

@@ -86,6 +86,14 @@ def write(folder: Path) -> None:
             for t, a, u in ((0, 1, 0.5), (0, second, 0.9))
         ]
         torch.save({"rounds": entries}, folder / f"{name}.pt")
+    decisions = [
+        {"p": p, "q": 0.625, "accepted": a, "u": u, "round": i, "depth": 0, "reported": -0.5}
+        for i, (p, a, u) in enumerate(
+            ((0.5123456789, True, 0.4012345678), (0.3, False, 0.9), (0.3, True, 0.9))
+        )
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in decisions)
+    (folder / "decisions.jsonl").write_text(text, encoding="utf-8")
     parent = (-1, 0, 0, 1, 1, 2, 2)
     tokens = np.random.default_rng(6).integers(6, size=(3, len(parent)))
     torch.save(

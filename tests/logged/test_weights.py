@@ -57,7 +57,7 @@ def test_weights_are_p_over_the_oracles_marginal(name, n):
         wanted = math.log(P[token] / exact[token])
         low, high = found.log_weight[token]
         assert low <= wanted <= high
-        assert high - low < 1e-12
+        assert high - low < 1e-11
         assert (
             found.truncated[token][0] <= min(float(P[token] / exact[token]), 2.0) <= found.truncated[token][1]
         )
@@ -345,8 +345,8 @@ def test_what_a_flat_dump_says_was_emitted(tmp_path):
     assert (found.token, found.text) == ([0, 1, 2, 3, 0], [0, 0, 0, 1, 1])
     assert found.position == [0, 1, 2, 0, 2]
     assert found.notes == ["of 1 positions the emitted token is not known; they are left out"]
-    exact = marginal("resispec", *([F(float(x)) / sum(map(F, row.tolist())) for x in row]
-                                             for row in (p[0, 0], q[0, 0])), 1).law  # fmt: skip
+    laws = [[F(float(x)) / sum(map(F, row.tolist())) for x in row] for row in (p[0, 0], q[0, 0])]
+    exact = marginal("resispec", laws[0], laws[1], 1).law
     assert np.mean(found.log_mu[0]) == pytest.approx(math.log(exact[0]))
     found = read(tokens=torch.tensor([[9, 0, 1, 2], [9, 3, 3, 0]]))
     assert found.token == [0, 1, 2, 3, 3, 0]

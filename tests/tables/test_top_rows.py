@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from top_helpers import logits
+from cut_helpers import logits
 
 from resispec_verify import topk
 from resispec_verify.dumps import TopPairs

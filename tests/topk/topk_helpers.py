@@ -34,7 +34,7 @@ def random_pairs(rng, count):
 
 
 def random_completion(pairs, rng, i=0):
-    """One law each that agrees with the lists of position i: at random, or the tail on as few tokens as hold it."""
+    """Two laws that agree with the lists of position i: at random, or the tails on few tokens."""
     return tuple(_complete(rows, rng, i) for rows in (pairs.target, pairs.draft))
 
 

@@ -43,6 +43,9 @@ class FilterOptions(Options):
     """Nucleus filter, in target and draft."""
     min_p: Number | None = None
     """Drop tokens below this fraction of the most probable one, in target and draft."""
+    engine_order: Text | None = None
+    """Order of the steps: transformers, vllm, sglang, sglang-verify, llama.cpp, or steps with commas.
+    Default: what the dump states, or else transformers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +56,9 @@ class OneSamplingOptions(FilterOptions, TemperatureOption):
         """Those that were given, as fields of `Sampling`; raises on the first that is out of range."""
         fields = {name: getattr(self, name) for name in ("temperature", "top_k", "top_p", "min_p")}
         values = fields | ({"temperature": 1.0} if self.temperature is None else {})
-        make_sampling("--", *values.values())
-        return {name: value for name, value in fields.items() if value is not None}
+        make_sampling("--", *values.values(), order=self.engine_order)
+        given = {name: value for name, value in fields.items() if value is not None}
+        return given | ({} if self.engine_order is None else {"order": self.engine_order})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,9 +132,13 @@ def make_reading(
     """How rows become pairs, from the values of options; raises on the first that is out of range."""
     check_range(1, batch=batch)
     kept = () if filters is None else (filters.top_k, filters.top_p, filters.min_p)
+    order = None if filters is None else filters.engine_order
+    make_sampling("--engine-", order=order)
     temperatures, samplings = list(temperatures), None
     if temperatures or any(value is not None for value in kept):
-        samplings = tuple(make_sampling("--", t, *kept) for t in dict.fromkeys(temperatures or [1.0]))
+        samplings = tuple(
+            make_sampling("--", t, *kept, order=order) for t in dict.fromkeys(temperatures or [1.0])
+        )
     drawn = (None, None, None)
     if proposal is not None:
         drawn = (proposal.proposal_temperature, proposal.proposal_top_k, proposal.proposal_top_p)
@@ -144,13 +152,14 @@ def make_reading(
         start=start,
         stop=stop,
         batch=batch,
+        order=order,
     )
 
 
-def make_sampling(option: str, *values: Any) -> Sampling:
+def make_sampling(option: str, *values: Any, order: str | None = None) -> Sampling:
     """The sampling of a temperature, top-k, top-p and min-p; ``option`` is what their names begin with."""
     try:
-        return Sampling(*values)
+        return Sampling(*values, order=order)
     except InputError as error:  # its message begins with the field, spelled as in the option
         raise InputError(f"{option}{error}") from None
 

@@ -37,7 +37,7 @@ _SETTINGS = re.compile(
 # Integers by position or token, which a row of one position may be as long as.
 _KNOWN = {
     "tokens", "context_tokens", "output_tokens", "next_tokens", "prefix", "prefix_len", "parent", "depth",
-    "d2t", "t2d",
+    "d2t", "t2d", "history", "prompt_len",
 }  # fmt: skip
 _IDS = re.compile(r"(^|_)(ids?|ind|idx|indexes|indices|index|tokens?)($|_)")
 

@@ -105,7 +105,9 @@ def _listing(path: Path, source: str, texts: TokenTexts) -> Listing:
     for document in parquet_rows(path) if source == "parquet" else documents(path):
         SOURCES[source](document, listing)
     if listing.skipped:
-        listing.notes.append(f"{path}: {listing.skipped} positions have no law (drafted tokens); left out")
+        listing.notes.append(
+            f"{path.name}: {listing.skipped} positions have no law (drafted tokens); left out"
+        )
     return listing
 
 

@@ -1,17 +1,17 @@
 """llama.cpp's ``/completion`` with ``n_probs``.
 
-Written from ``tools/server/README.md`` of ggml-org/llama.cpp at commit 00dc8057; ``probs`` with ``tok_str``
-from the same page at tag b3600. ``completion_probabilities`` has an entry a token:
+Written from ``tools/server/README.md`` of ggml-org/llama.cpp at commit 00dc8057, and ``probs`` with
+``tok_str`` from what that page said before. ``completion_probabilities`` has an entry a token:
 
 - ``top_logprobs`` with ``id`` and ``logprob``, of the raw logits; or, with ``post_sampling_probs``,
-  ``top_probs`` with ``id`` and ``prob``, of what the token was drawn from; before December 2024 ``probs``
-  with ``tok_str`` (a text) and ``prob``. All of a list are the most probable tokens.
+  ``top_probs`` with ``id`` and ``prob``, of what the token was drawn from; in old builds ``probs`` with
+  ``tok_str`` (a text) and ``prob``. All of a list are the most probable tokens.
 - A drafted token that was accepted has the log-probability 0.0 and an empty list (issue 27972): it has no
   law, and its position is left out.
 - A token that ends inside a character has no entry, so there may be fewer entries than ``tokens``; then
   nothing says which they are, and the answer is refused.
 - The laws are normalised by a sum in float32, one token after the other: log-probabilities are a few 1e-4
-  off.
+  off, and may be above 0 by as much.
 """
 
 from __future__ import annotations

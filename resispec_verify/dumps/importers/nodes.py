@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,11 +114,11 @@ def documents(path: Path) -> Iterator[Node]:
                     where = f"{path}: line {number}"
                     yield Node(parse_json(_decoded(line, where), where, MOST_JSON), where)
             return
-        data = file.read(MOST_JSON + 1)
-    if len(data) > MOST_JSON:
-        raise InputError(
-            f"{path}: has more than {MOST_JSON >> 20} MiB of JSON; write one answer a line (.jsonl)"
-        )
+        if os.fstat(file.fileno()).st_size > MOST_JSON:
+            raise InputError(
+                f"{path}: has more than {MOST_JSON >> 20} MiB of JSON; write one answer a line (.jsonl)"
+            )
+        data = file.read()
     whole = Node(parse_json(_decoded(data, str(path)), str(path), MOST_JSON), str(path))
     yield from whole.entries() if isinstance(whole.value, list) else [whole]
 

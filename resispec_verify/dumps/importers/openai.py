@@ -1,12 +1,12 @@
 """OpenAI's ``/v1/completions`` and ``/v1/chat/completions``, and servers that answer as these do.
 
-Written from OpenAI's API reference (completions: ``logprobs``; chat: ``top_logprobs``; openapi.yaml 2.3.0):
+Written from the descriptions of the fields in OpenAI's published API schema. What matters here:
 
-- completions: ``logprobs.top_logprobs`` has an object from texts to log-probabilities for each token. "The
-  API will always return the logprob of the sampled token, so there may be up to logprobs+1 elements".
-- chat: ``logprobs.content`` has an entry a token with ``top_logprobs``, the most likely tokens. The sampled
-  one stands beside them; -9999.0 says that it is not among the most likely 20, not that its probability is
-  0.
+- completions: ``logprobs.top_logprobs`` has an object from texts to log-probabilities for each token. The
+  sampled token is among them in any case, so that there may be one more than were asked for.
+- chat: ``logprobs.content`` has an entry a token with ``top_logprobs``, the most likely tokens, at times
+  fewer than were asked for. The sampled one stands beside them; -9999.0 says that it is not among the most
+  likely 20, not that its probability is 0, so such an entry is taken for none.
 
 A sampled token that is the least of a list need not be one of the most probable, so it is not counted as
 one. A text stands for one token only where a tokenizer says so; then no two entries of an object can have

@@ -29,6 +29,7 @@ from resispec_verify.dumps.kinds.keys import (
 )
 from resispec_verify.dumps.kinds.labels import candidate_lists, datasets
 from resispec_verify.dumps.kinds.positions import PositionsDump
+from resispec_verify.dumps.kinds.texts import texts_before
 from resispec_verify.dumps.parts.reduced import differing_widths, placed
 from resispec_verify.dumps.rows import Rows, Stacked
 from resispec_verify.errors import InputError
@@ -71,7 +72,13 @@ class FlatDump(PositionsDump):
     dataset : str, tuple of str or None
         One name, or one a position.
     sampling : mapping, tuple of mappings or None
-        What ``meta["sampling"]`` states (temperature, top_k, top_p, min_p), at once or by position.
+        What ``meta["sampling"]`` states, at once or by position.
+    history : tuple of int arrays or None
+        The tokens before each position: prompt and output.
+    prompt_len : int array (positions,) or None
+        How many of those are the prompt.
+    allowed : bool array (positions, vocab) or None
+        The tokens that a grammar allows, as stored under ``allowed_tokens``.
     pad : tuple of int or None
         ``(target width, draft width)`` if they differ and padding was asked for; else None.
     keys : tuple of str
@@ -87,6 +94,9 @@ class FlatDump(PositionsDump):
     _: KW_ONLY
     candidates: np.ndarray | None = None
     dataset: str | tuple[str, ...] | None = None
+    history: tuple[np.ndarray, ...] | None = None
+    prompt_len: np.ndarray | None = None
+    allowed: np.ndarray | None = None
     pad: tuple[int, int] | None = None
     keys: tuple[str, ...] = (TARGET_KEYS[0], DRAFT_KEYS[0], PROPOSAL_KEY)
 
@@ -123,6 +133,7 @@ class FlatDump(PositionsDump):
         return {
             "candidates": candidate_lists(self.path, mapping.get("candidates"), leading, self.vocab),
             "dataset": datasets(self.path, mapping.get("dataset"), self.positions),
+            **texts_before(self.path, mapping, leading, self.vocab),
         }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from resispec_verify.dumps.formats.mapped import is_text, refuse_repeats, repeats
 from resispec_verify.dumps.opening import PathLike, listing, show
 from resispec_verify.errors import InputError
+from resispec_verify.sampling.settings import SETTINGS, checked
 
 __all__ = ["PENALTIES", "SAMPLING_KEYS", "candidate_lists", "datasets", "neutral", "samplings"]
 
@@ -120,14 +121,15 @@ def samplings(
 ) -> Mapping[str, object] | tuple[Mapping[str, object], ...] | None:
     """The sampling that ``meta`` states: for the whole dump, or one mapping a position.
 
-    ``meta["sampling"]`` is a dict of `SAMPLING_KEYS`, each a number or a list with one number a position, or
-    a list with one such dict a position. The same keys in ``meta`` itself mean the same: how tokens are drawn
-    from these logits, which do not have it yet. Penalties depend on the text, and cannot be applied.
+    ``meta["sampling"]`` is a dict of `SETTINGS`, its numbers each one or a list with one a position, or a
+    list with one such dict a position. `SAMPLING_KEYS` in ``meta`` itself mean the same: how tokens are drawn
+    from these logits, which do not have it yet. Values come out hashable.
 
     Raises
     ------
     InputError
-        Anything else; two statements that differ; logits said to have a temperature already; a penalty.
+        Anything else; two statements that differ; logits said to have a temperature already; a penalty or
+        bias that is stated outside of ``meta["sampling"]``, where it may be applied already.
     """
     if not isinstance(meta, Mapping):
         return None
@@ -164,7 +166,8 @@ def _check_raw(path: PathLike, meta: Mapping) -> None:
     for key in _BIASES:
         if not (meta.get(key) is None or (isinstance(meta[key], Mapping) and not meta[key])):
             raise InputError(
-                f"{path}: meta[{key!r}] is not applied; log logits that have it, and leave it out"
+                f"{path}: meta[{key!r}] is not applied; state it as logit_bias in meta['sampling'] if the "
+                "logits do not have it, or leave it out"
             )
     for key in _CONFIGURATIONS:
         if meta.get("sampling") is None and not neutral(key, meta.get(key)):
@@ -175,9 +178,10 @@ def _check_raw(path: PathLike, meta: Mapping) -> None:
 
 
 _PENALTY = (
-    "is not applied: it depends on the text; log logits that have it, before temperature and filters, and "
-    "leave the key out (note it under another name)"
+    "is not applied: these logits may have it already; state it in meta['sampling'] if they do not, or leave "
+    "the key out if they do (note it under another name)"
 )
+_NUMERIC = ("number", "whole number")
 
 
 def _parsed(value: object) -> object:
@@ -207,6 +211,8 @@ def _by_position(
     }
     lists = {}
     for key, v in stated.items():
+        if key in SETTINGS and SETTINGS[key].type not in _NUMERIC:
+            continue  # one list for all positions; another for some is said by one dict a position
         if isinstance(v, (list, tuple)) or (isinstance(v, np.ndarray) and v.ndim == 1):
             if len(v) != positions:
                 raise InputError(f"{what}[{show(key)}] has {len(v)} entries for {positions} positions")
@@ -222,12 +228,11 @@ def _by_position(
 def _numbers(what: str, entry: object) -> Mapping[str, object]:
     if not isinstance(entry, Mapping):
         raise InputError(f"{what} must be a dict, got {type(entry).__name__}")
-    for key in (key for key in PENALTIES if not neutral(key, entry.get(key))):
-        raise InputError(f"{what}[{key!r}] {_PENALTY}")
-    unknown = [key for key in entry if key not in (*SAMPLING_KEYS, *PENALTIES)]
+    unknown = [key for key in entry if key not in SETTINGS]
     if unknown:
-        raise InputError(f"{what} has unknown keys {listing(unknown)}; known: {', '.join(SAMPLING_KEYS)}")
-    given = {key: value for key, value in entry.items() if value is not None and key not in PENALTIES}
+        raise InputError(f"{what} has unknown keys {listing(unknown)}; known: {', '.join(SETTINGS)}")
+    given = {key: value for key, value in entry.items() if value is not None}
+    further = {key: _setting(what, key, given.pop(key)) for key in [*given] if key not in SAMPLING_KEYS}
     for key, value in given.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise InputError(f"{what}[{key}] must be a number, got {type(value).__name__}")
@@ -237,4 +242,12 @@ def _numbers(what: str, entry: object) -> Mapping[str, object]:
             raise InputError(f"{what}[top_k] must be a whole number, got {value:g}")
     if given.get("top_k") in _IDLE["top_k"]:  # as vLLM and others say that there is none
         del given["top_k"]
-    return {key: int(value) if key == "top_k" else float(value) for key, value in given.items()}
+    found = {key: int(value) if key == "top_k" else float(value) for key, value in given.items()}
+    return found | {key: value for key, value in further.items() if value is not None}
+
+
+def _setting(what: str, key: str, value: object) -> object:
+    try:
+        return checked(key, _parsed(value) if SETTINGS[key].type in _NUMERIC else value)
+    except InputError as error:
+        raise InputError(f"{what}: {error}") from None

@@ -14,6 +14,7 @@ from resispec_verify.dumps.checks.whole import check_rows, one_after_another
 from resispec_verify.dumps.formats.mapped import refuse_repeats, repeats
 from resispec_verify.dumps.kinds.keys import PROPOSAL_KEY, ROUNDS_KEY, as_rows, kind, refuse_top, what
 from resispec_verify.dumps.kinds.labels import samplings
+from resispec_verify.dumps.kinds.reported import REPORTED_KEY, reported_logprobs
 from resispec_verify.dumps.kinds.values import integer, integers, no_token, prompt_name, uniforms
 from resispec_verify.dumps.opening import listing
 from resispec_verify.dumps.parts.reduced import differing_widths, placed
@@ -23,7 +24,7 @@ from resispec_verify.errors import InputError
 __all__ = ["Round", "RoundLogits", "RoundsDump", "rounds_from_mapping", "unstacked"]
 
 NEEDED = ("draft_tokens", "draft_logits", "target_logits", "accepted")
-OPTIONAL = ("u", "u_next", "next_token", "context_len", PROPOSAL_KEY)
+OPTIONAL = ("u", "u_next", "next_token", "context_len", PROPOSAL_KEY, REPORTED_KEY)
 
 
 class RoundLogits(NamedTuple):
@@ -54,6 +55,9 @@ class Round:
         Tokens before the round.
     prompt : int, str or None
         Of which of several prompts it is.
+    reported : array (accepted + 1,) or None
+        Log-probabilities that the engine reported for the tokens that it emitted, as stored; one fewer where
+        no next token is logged.
     target, draft, proposal : Rows
         As stored, ``[g + 1, V]`` and ``[g, V]``; rows of padding follow where tokens were padded.
     """
@@ -68,6 +72,7 @@ class Round:
     target: Rows = field(repr=False)
     draft: Rows = field(repr=False)
     proposal: Rows | None = field(default=None, repr=False)
+    reported: np.ndarray | None = None
 
     @property
     def gamma(self) -> int:
@@ -255,9 +260,11 @@ def _round(where: str, entry: object, whole: Mapping, pad_vocab: bool) -> Round:
         if isinstance(coins, (list, tuple, np.ndarray)) and len(coins) == gamma + padding:
             coins = coins[:gamma]
     check_round_companions(where, entry, [gamma], set())
+    accepted = integer(f"{where}: accepted", entry["accepted"], 0, gamma)
+    emitted = accepted + (next_token is not None)
     return Round(
         draft_tokens=integers(f"{where}: draft_tokens", tokens, (gamma,), 0, last),
-        accepted=integer(f"{where}: accepted", entry["accepted"], 0, gamma),
+        accepted=accepted,
         next_token=next_token,
         u=None if coins is None else uniforms(f"{where}: u", coins, gamma),
         u_next=None if drawn is None else float(drawn[0]),
@@ -266,6 +273,7 @@ def _round(where: str, entry: object, whole: Mapping, pad_vocab: bool) -> Round:
         target=target,
         draft=draft,
         proposal=proposal,
+        reported=optional(REPORTED_KEY, reported_logprobs, emitted, draft.shape[0] + 1),
     )
 
 

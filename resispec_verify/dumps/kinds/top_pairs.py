@@ -119,7 +119,7 @@ def top_from_mapping(path: str | os.PathLike[str], mapping: dict) -> TopPairsDum
     meta = meta if isinstance(meta, Mapping) else {}
     _check_sampling(path, meta)
     vocab = _vocabulary(path, mapping, meta)
-    used = {"vocab", "next_tokens", "sequence", "position", "meta"}
+    used = {*_BESIDE}
     target, draft = (_side(path, mapping, role, vocab, used) for role in ("target", "draft"))
     if target.ids.shape[:-1] != draft.ids.shape[:-1]:
         raise InputError(
@@ -137,6 +137,10 @@ def top_from_mapping(path: str | os.PathLike[str], mapping: dict) -> TopPairsDum
     ignored = tuple(key for key in mapping if key not in used)
     followed = _following(path, mapping, target.positions)
     return TopPairsDump(str(path), target, draft, vocab, followed, meta, mapping, ignored, notes)
+
+
+_BESIDE = ("vocab", "next_tokens", "tokens", "context_tokens", "sequence", "position", "meta")
+"""What is read beside the lists, or says of what text they are."""
 
 
 def _check_sampling(path: object, meta: Mapping) -> None:

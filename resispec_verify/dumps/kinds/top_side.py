@@ -93,7 +93,17 @@ class TopSide:
                 "not explain; log log-probabilities that are normalised over the vocabulary",
             )
         tail = self._tails(start, stop, total, slack)
-        return TopRows(ids, p, tail, self._most(start, stop, p, listed, error), self.vocab)
+        most = self._most(start, stop, p, listed, error)
+        others = LARGEST_VOCABULARY if self.vocab is None else self.vocab - listed.sum(axis=-1)
+        short = np.flatnonzero(tail[:, 0] > others * most * (1 + FLOAT64))
+        if short.size:
+            i = int(short[0])
+            self._refuse(
+                start + i,
+                f"no other token can have more than {most[i]:.3g}, and all others have {tail[i, 0]:.6g} at "
+                f"least; {self.role}_ranked, or a probability, is wrong",
+            )
+        return TopRows(ids, p, tail, most, self.vocab)
 
     def _tokens(self, start: int, stop: int) -> np.ndarray:
         stored = rows_of(self.ids, start, stop)
@@ -119,10 +129,11 @@ class TopSide:
         return ids
 
     def _logs(self, start: int, stop: int, listed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Log-probabilities in float64, -inf where none is listed, and how far each may be off."""
+        """Log-probabilities in float64, -inf where none is listed, and how far e to their power may be off."""
         stored = rows_of(self.values, start, stop)
         unit = UNIT[stored.dtype.itemsize] if stored.dtype != np.float16 else 2.0**-11
-        values = widened(stored).astype(np.float64, copy=False)
+        with np.errstate(invalid="ignore"):  # signalling NaNs; they are refused below
+            values = widened(stored).astype(np.float64, copy=False)
         release(self.values)
         np.copyto(values, -np.inf, where=~listed)
         wrong = ~(values < np.inf)  # NaN too
@@ -133,14 +144,12 @@ class TopSide:
         size = np.abs(np.where(np.isfinite(values), values, 0.0))
         error = unit * size + self.rounding
         if self.logsumexp is not None:
-            norm = self.logsumexp.reshape(-1)[start:stop].astype(np.float64)
+            norm = _float64(self.logsumexp.reshape(-1)[start:stop])
             if not np.isfinite(norm).all():
                 i = int(np.argmin(np.isfinite(norm)))
                 self._refuse(start + i, f"its logsumexp is {norm[i]}; save that of all logits")
             values -= norm[:, None]
             error += UNIT[self.logsumexp.dtype.itemsize] * np.abs(norm)[:, None]
-        # exp of an error: e^x - 1 is at most 2x below 1; larger ones say nothing and are refused when opened
-        error *= 2.0
         above = values > error
         if above.any():
             i, j = (int(x) for x in np.argwhere(above)[0])
@@ -149,7 +158,8 @@ class TopSide:
                 f"entry {j} has the log-probability {values[i, j]:.6g}, above 0; log log-probabilities, or "
                 f"raw logits as {self.role}_top_logits with {self.role}_logsumexp",
             )
-        return values, error
+        # By which factor a probability may be off: e^x - 1, which is at most 1.5x up to a half.
+        return values, np.expm1(np.minimum(error, 50.0)) if error.max() > 0.5 else 1.5 * error
 
     def _tails(self, start: int, stop: int, total: np.ndarray, slack: np.ndarray) -> np.ndarray:
         """The interval of the mass of all others, ``(n, 2)``."""
@@ -160,12 +170,14 @@ class TopSide:
                 tail[(self._count(start, stop) >= self.vocab)] = 0.0
             return np.clip(tail, 0.0, 1.0)
         unit = UNIT[self.tail.dtype.itemsize]
-        stated = self.tail.reshape(self.positions, -1)[start:stop].astype(np.float64)
+        stated = _float64(self.tail.reshape(self.positions, -1)[start:stop])
         inside = (stated >= 0) & (stated <= 1 + unit)
         if not inside.all():
             i = int(np.argmin(inside.all(axis=-1)))
             self._refuse(start + i, f"its tail {show(stated[i].tolist())} is no probability; record it again")
-        tail = np.stack([stated[:, 0] * (1 - unit), stated[:, -1] * (1 + unit)], axis=-1)
+        # Of its type, and of the sums behind it: 1 minus the listed is not the sum of the others.
+        off = np.where(stated > 0, stated * max(unit, FLOAT64) + 2.0**-52, 0.0)
+        tail = np.stack([stated[:, 0] - off[:, 0], stated[:, -1] + off[:, -1]], axis=-1)
         wrong = (tail[:, 0] > rest + slack) | (tail[:, 1] < rest - slack) | (tail[:, 0] > tail[:, 1])
         if wrong.any():
             i = int(np.argmax(wrong))
@@ -206,3 +218,8 @@ class TopSide:
 
     def _refuse(self, position: int, message: str) -> None:
         raise InputError(f"{self.path}: {self.role} at position {position}: {message}")
+
+
+def _float64(values: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        return values.astype(np.float64)

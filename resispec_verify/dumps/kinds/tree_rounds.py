@@ -199,8 +199,8 @@ def tree_rounds_from_mapping(
     """
     if not has_trees(mapping):
         raise InputError(
-            f"{path}: is a {kind(mapping)} dump, and one of rounds over trees (key {ROUNDS_KEY}, each with its "
-            "parent) is needed"
+            f"{path}: is a {kind(mapping)} dump, and one of rounds over trees (key {ROUNDS_KEY}, each with "
+            "its parent) is needed"
         )
     rounds, width = [], 0
     for i, entry in enumerate(mapping[ROUNDS_KEY]):
@@ -227,8 +227,8 @@ def _round(where: str, entry: object, whole: Mapping, pad_vocab: bool) -> TreeRo
     keys = [key for key in TOKEN_KEYS if entry.get(key) is not None]
     if len(keys) != 1 or entry.get("target_logits") is None:
         raise InputError(
-            f"{where} has no tokens or target_logits, or tokens and candidates both (keys: {listing(entry)}); "
-            "save the tokens by node, the root first, and the target's logits after each"
+            f"{where} has no tokens or target_logits, or tokens and candidates both (keys: "
+            f"{listing(entry)}); save the tokens by node, the root first, and the target's logits after each"
         )
     target = _matrix(where, "target_logits", entry["target_logits"])
     draft = entry.get("draft_logits")
@@ -244,8 +244,8 @@ def _round(where: str, entry: object, whole: Mapping, pad_vocab: bool) -> TreeRo
     shape = shape_of(where, entry, len(tokens))
     if target.shape[0] < len(tokens):
         raise InputError(
-            f"{where}: target_logits is {list(target.shape)} for {len(tokens)} nodes; save the row after each "
-            "node, the root first"
+            f"{where}: target_logits is {list(target.shape)} for {len(tokens)} nodes; save the row after "
+            "each node, the root first"
         )
     coins, drawn, next_token = entry.get("u"), None, None
     if entry.get("next_token") is not None and not no_token(entry["next_token"]):
@@ -323,7 +323,7 @@ def _path(where: str, entry: Mapping, shape: Shape) -> np.ndarray:
 
 
 def _without_root(where: str, entry: Mapping, path: np.ndarray) -> np.ndarray:
-    """SGLang's `accept_index`: the root first, all of them numbered through the batch as `retrive_index` is."""
+    """SGLang's `accept_index`: the root first, numbered through the batch as `retrive_index` is."""
     index = either(entry, "retrive_index")
     offset = 0
     if index is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -166,7 +167,7 @@ def _along_paths(where: str, value: object, nodes: int) -> list[list[int]]:
         ended = path.index(-1) if -1 in path else len(path)
         if not ended or path[0] != 0 or any(node != -1 for node in path[ended:]):
             raise InputError(f"{where}: {PATHS} has a path {path[:8]}; each begins at 0 and ends in -1s")
-        for above, node in zip(path[: ended - 1], path[1:ended], strict=True):
+        for above, node in pairwise(path[:ended]):
             if node not in parent:
                 parent[node] = above
                 children[above].append(node)

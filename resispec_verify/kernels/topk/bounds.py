@@ -1,7 +1,7 @@
 """What rules do on the two extreme completions of pairs of listed laws, rounded outwards, row by row.
 
-Every functional here is one of ``M(s) = sum (p - s q)_+``. A computed M errs by at most ``error (1 + s)`` plus
-what the laws as logged may be off by; docs/topk.md says how that passes into each result.
+Every functional here is one of ``M(s) = sum (p - s q)_+``. A computed M errs by at most ``error (1 + s)``
+plus what the laws as logged may be off by; docs/topk.md says how that passes into each result.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from resispec_verify.arrays import Array
 from resispec_verify.kernels.jit import jit
 from resispec_verify.kernels.topk.completions import complete, excess_at
 
@@ -106,16 +105,16 @@ def _k_seq(law, n):
 
 @jit(inner=True)
 def _standard(least, greatest, n, slack):
-    """The least and the greatest probability with which SpecInfer rejects all, ``M(s_n)``.
+    """A lower bound on the probability with which SpecInfer rejects all, ``M(s_n)``, and the greatest; s_n.
 
-    ``s + M(s)`` does not fall, so the levels ``s_{i+1} = s_i + M(s_i)`` lie between those of the two laws;
-    and M(s_n) is at most M(s_{n-1}) = s_n - s_{n-1}.
+    ``s + M(s)`` does not fall, so the levels ``s_{i+1} = s_i + M(s_i)`` are at most those of the greatest M.
+    Of all completions that one is rejected most often (docs/topk.md).
     """
-    low = high = 1.0
+    level = high = 1.0
     for _ in range(1, n):
-        low += max(excess_at(least, low) - slack[0] - low * slack[1], 0.0)
+        level += excess_at(greatest, level)
         high += min(excess_at(greatest, high) + slack[0] + high * slack[1], 1.0)
-    return excess_at(least, high), excess_at(greatest, low), high
+    return excess_at(least, high), excess_at(greatest, level), high
 
 
 @jit(inner=True)

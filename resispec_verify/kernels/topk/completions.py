@@ -154,7 +154,10 @@ def _meet(target, draft, i, row):
 
 @jit(inner=True)
 def _tail(lists, i, vocab):
-    """What the listed leave of 1, what the law may be off by, and whether it is a law."""
+    """The tail's mass, what the law may be off by, and whether it is a law.
+
+    A tail that was logged keeps its digits, where 1 less the listed is rounding.
+    """
     total, listed = 0.0, 0
     for j in range(lists.tokens.shape[1]):
         if lists.tokens[i, j] >= 0:
@@ -163,7 +166,7 @@ def _tail(lists, i, vocab):
     low, high = lists.tail[i, 0], lists.tail[i, 1]
     left = 1.0 - total
     off = max(high - left, left - low, 0.0)
-    mass = 0.0 if listed == vocab else max(left, 0.0)
+    mass = 0.0 if listed == vocab else min(max(left, low), high)
     is_law = off <= FAR and (vocab < 0 or mass <= (vocab - listed) * lists.most[i] + FAR)
     return mass, (min(off / max(1.0 - high, off), 1.0) if off > 0.0 else 0.0), is_law
 

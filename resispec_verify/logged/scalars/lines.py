@@ -140,14 +140,14 @@ def _decoded(name: str, number: int, text: bytes) -> str:
 def _objects(name: str, numbers: np.ndarray, texts: list[bytes]) -> list[dict[str, Any]]:
     """All lines in one call of the parser; one by one only to say which is wrong."""
     if all(text[:1] == b"{" and text[-1:] == b"}" for text in texts):
+        joined = b"[" + b",".join(texts) + b"]"
         try:
-            rows = json.loads(
-                b"[" + b",".join(texts) + b"]", object_pairs_hook=_unique, parse_constant=_constant
-            )
-            if len(rows) == len(texts):
-                return rows
+            rows = json.loads(joined, parse_constant=_constant)
         except (ValueError, RecursionError):
-            pass
+            rows = []
+        # Every key has its colon: no more of them than keys are kept, and no key is there twice.
+        if len(rows) == len(texts) and joined.count(b":") == sum(map(len, rows)):
+            return rows
     return [_object(name, number, text) for number, text in zip(numbers, texts, strict=True)]
 
 
@@ -215,18 +215,24 @@ def _number(cell: str, *, whole: bool) -> Any:
 
 
 def _block(name: str, numbers: np.ndarray, rows: list[dict[str, Any]]) -> Block:
-    others = frozenset(set().union(*rows) - set(KEYS))
+    there = set().union(*rows)
     columns: dict[str, np.ndarray] = {}
     for key in KEYS[:-1]:
+        if key not in there and key not in _NEEDED:
+            continue
         values = [row.get(key) for row in rows]
         if key in _NEEDED or any(value is not None for value in values):
             columns[key] = _column(name, numbers, key, values)
+    others = frozenset(there - set(KEYS))
     request = [row.get("request") for row in rows]
     if set(map(type, request)) == {type(None)}:
         return Block(numbers, columns, None, others)
     for i, value in enumerate(request):
-        if type(value) not in (int, str):
-            raise _bad(name, numbers[i], "request", value, "log a number or a text on every line, or on none")
+        if type(value) not in (int, str, type(None)):
+            raise _bad(name, numbers[i], "request", value, "log a number or a text")
+    if None in request:
+        i = request.index(None)
+        raise InputError(f"{name}: line {numbers[i]} has no request, and others have; log it on every line")
     return Block(numbers, columns, request, others)
 
 

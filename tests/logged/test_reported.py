@@ -1,0 +1,165 @@
+"""Reported log-probabilities: planted faults get their names, and right engines agree in every convention."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from resispec_verify import InputError, make_rule
+from resispec_verify.dumps import open_rounds
+from resispec_verify.logged.replay import replay
+from resispec_verify.logged.replay_summary import summarize_replay
+from resispec_verify.logged.rounds_input import read_rounds
+
+SPECULATIVE, VOCAB, T, K = make_rule("speculative"), 12, 0.7, 6
+
+
+def log_softmax(rows):
+    return rows - np.log(np.exp(rows).sum(axis=-1, keepdims=True))
+
+
+def processed(rows):
+    kept = np.where(rows >= np.sort(rows, axis=-1)[:, -K, None], rows, -np.inf)
+    return log_softmax(kept / T)
+
+
+CONVENTIONS = {
+    "the raw target": log_softmax,
+    "the target after temperature": lambda rows: log_softmax(rows / T),
+    "the target after temperature and filters": processed,
+}
+
+
+def rounds(report, *, count=40, dtype=torch.float32, gammas=(3,)):
+    """Rounds of likely tokens; ``report(i, kind, rows, token)`` gives each one's value."""
+    rng = np.random.default_rng(19)
+    made = []
+    for r in range(count):
+        g = gammas[r % len(gammas)]
+        target = rng.normal(0, 2, (g + 1, VOCAB)).astype(np.float32)
+        draft = (target[:g] + rng.normal(0, 1, (g, VOCAB))).astype(np.float32)
+        rows = target.astype(np.float64)
+        top = np.argsort(-rows, axis=-1)[:, :3]
+        tokens, accepted = top[np.arange(g), rng.integers(0, 3, g)], int(rng.integers(0, g + 1))
+        y = int(top[accepted, 0])
+        emitted = [*tokens[:accepted].tolist(), y]
+        kinds = ["accepted"] * accepted + ["ordinary" if not g else "corrected" if accepted < g else "bonus"]
+        values = [
+            report(i, kind, rows, token) for i, (kind, token) in enumerate(zip(kinds, emitted, strict=True))
+        ]
+        made.append({
+            "draft_tokens": torch.tensor(tokens.tolist(), dtype=torch.int64), "accepted": accepted,
+            "next_token": y, "draft_logits": torch.tensor(draft), "target_logits": torch.tensor(target),
+            "reported_logprobs": torch.tensor(values, dtype=dtype),
+        })  # fmt: skip
+    return made
+
+
+def found(tmp_path, made):
+    path = tmp_path / "rounds.pt"
+    torch.save({"rounds": made, "meta": {"sampling": {"temperature": T, "top_k": K}}}, path)
+    return summarize_replay(replay(read_rounds(path), SPECULATIVE))["reported_logprobs"]
+
+
+def by_class(answer):
+    return {one["class"]: one for one in answer["classes"]}
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+def test_each_convention_is_recognised(tmp_path, convention, dtype):
+    table = CONVENTIONS[convention]
+    answer = found(tmp_path, rounds(lambda i, kind, rows, y: table(rows)[i, y], dtype=dtype))
+    assert (answer["verdict"], answer["convention"], answer["mixed_conventions"]) == (
+        "agree",
+        convention,
+        False,
+    )
+    assert {one["class"] for one in answer["classes"]} == {"accepted", "corrected", "bonus"}
+    assert all(one["fits"] == [convention] and one["verdict"] == "right" for one in answer["classes"])
+
+
+def test_zeros_for_every_speculative_token(tmp_path):
+    made = rounds(
+        lambda i, kind, rows, y: log_softmax(rows)[i, y] if kind == "ordinary" else 0.0, gammas=(3, 0)
+    )
+    answer = found(tmp_path, made)
+    classes = by_class(answer)
+    assert answer["verdict"] == "differs"
+    assert classes["ordinary"]["verdict"] == "right"
+    for kind in ("accepted", "corrected", "bonus"):
+        assert classes[kind]["verdict"] == "wrong"
+        assert classes[kind]["looks_like"] == ["0 for every token"]
+        assert classes[kind]["zeros"] == classes[kind]["tokens"] == classes[kind]["misfits"]
+
+
+def test_right_on_ordinary_tokens_and_wrong_after_verification(tmp_path):
+    noise = np.random.default_rng(3)
+    made = rounds(
+        lambda i, kind, rows, y: log_softmax(rows)[i, y] - (kind != "ordinary") * noise.uniform(0.01, 0.5),
+        gammas=(3, 0),
+    )
+    classes = by_class(found(tmp_path, made))
+    assert classes["ordinary"]["fits"] == ["the raw target"]
+    assert classes["accepted"]["verdict"] == "wrong"
+    assert classes["accepted"]["looks_like"] == []
+    assert classes["accepted"]["nearest"] == "the raw target"
+    first = classes["accepted"]["first"]
+    assert 0.01 <= first["expected"] - first["reported"] <= 0.5
+
+
+@pytest.mark.parametrize(("shift", "name"), [(-1, "before"), (1, "after")])
+def test_another_rows_value(tmp_path, shift, name):
+    def report(i, kind, rows, y):
+        return log_softmax(rows)[max(0, min(i + shift, len(rows) - 1)), y]
+
+    classes = by_class(found(tmp_path, rounds(report, count=80)))
+    kind = "bonus" if shift < 0 else "accepted"
+    assert classes[kind]["verdict"] == "wrong"
+    assert classes[kind]["looks_like"] == [f"the target's raw row {name}"]
+
+
+def test_classes_that_follow_different_conventions(tmp_path):
+    def report(i, kind, rows, y):
+        return (log_softmax if kind == "accepted" else processed)(rows)[i, y]
+
+    answer = found(tmp_path, rounds(report))
+    assert (answer["verdict"], answer["convention"], answer["mixed_conventions"]) == ("differs", None, True)
+
+
+def test_the_drafts_own_values(tmp_path):
+    made = rounds(lambda i, kind, rows, y: 0.0)
+    for one in made:
+        rows = one["draft_logits"].double().numpy()
+        tokens = one["draft_tokens"].tolist()
+        values = [
+            CONVENTIONS["the target after temperature and filters"](rows)[i, y] for i, y in enumerate(tokens)
+        ]
+        one["reported_logprobs"] = torch.tensor([*values[: one["accepted"]], 0.0])
+    accepted = by_class(found(tmp_path, made))["accepted"]
+    assert accepted["looks_like"] == ["the draft"]
+
+
+def test_no_values_are_no_answer(tmp_path):
+    made = [{k: v for k, v in one.items() if k != "reported_logprobs"} for one in rounds(lambda *_: 0.0)]
+    assert found(tmp_path, made) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (torch.tensor([0.5]), "0.5 at 0 is no log-probability"),
+        (torch.tensor([float("nan"), -1.0]), "nan at 0"),
+        (torch.tensor([]), "has 0 numbers, and 1 tokens were emitted"),
+        (torch.tensor([1, 2]), "save one floating-point number"),
+        (torch.full((9,), -1.0), "has 9 numbers"),
+    ],
+)
+def test_what_is_no_log_probability_is_refused(tmp_path, value, words):
+    made = rounds(lambda *_: -1.0, count=1)
+    made[0] |= {"accepted": 0, "reported_logprobs": value}
+    torch.save({"rounds": made}, tmp_path / "bad.pt")
+    with pytest.raises(InputError, match=words) as refused:
+        open_rounds(tmp_path / "bad.pt")
+    assert "round 0: reported_logprobs" in str(refused.value)
