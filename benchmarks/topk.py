@@ -82,9 +82,8 @@ def measure_command(path: Path, rule: str, candidates: int, jobs: int | None) ->
         start = time.perf_counter()
         status = command(["kl", str(path), "--rule", rule, "--candidates", str(candidates), *threads])
         seconds = time.perf_counter() - start
-    print(
-        f"kl of a file of {path.stat().st_size / 2**30:.2f} GiB: status {status}, {seconds:.1f} s on the clock"
-    )
+    size = path.stat().st_size / 2**30
+    print(f"kl of a file of {size:.2f} GiB: status {status}, {seconds:.1f} s on the clock")
     print(f"peak of RssAnon {most[0] / 2**20:.0f} MiB")
 
 

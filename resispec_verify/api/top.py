@@ -65,8 +65,8 @@ class _Handed:
 class TopReport(Report):
     """What is known of rules from lists of the most probable tokens, by rule; of one rule, as attributes.
 
-    ``report["resispec"]`` is the report of one rule, and iterating gives them one by one. Every pair of numbers
-    holds the mean over positions for every completion of the unseen tails.
+    ``report["resispec"]`` is the report of one rule, and iterating gives them one by one. Every pair of
+    numbers holds the mean over positions for every completion of the unseen tails.
     """
 
     rows: Sequence[TopRow]

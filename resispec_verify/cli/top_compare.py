@@ -1,4 +1,4 @@
-"""`compare` where a file lists the top k tokens: intervals that are true for every completion of the tails."""
+"""`compare` where a file lists the top k tokens: intervals for every completion of the tails."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""`kl`, `limits` and `drift` over files of top-k pairs: what is answered is true for every completion of the tails."""
+"""`kl`, `limits` and `drift` over files of top-k pairs: answers for every completion of the tails."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

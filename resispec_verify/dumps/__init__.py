@@ -159,7 +159,7 @@ def open_top_pairs(path: PathLike) -> TopPairsDump:
 
 
 def is_top(path: PathLike) -> bool:
-    """Whether a file is one of top-k pairs; False for what cannot be read, which is said where it is opened."""
+    """Whether a file is one of top-k pairs; False for what cannot be read: opening it says why."""
     try:
         if find_shards(path) is not None:
             return False

@@ -9,7 +9,7 @@ from resispec_verify.report.table import number, print_lines, print_records, pri
 
 __all__ = ["between", "print_top_comparison", "print_top_drift", "print_top_limits", "print_top_verdicts"]
 
-MEANING = "a to b: true for every completion of the unseen tails, as a mean over positions."
+MEANING = "a to b: true for every completion of the unseen tails. Attained: by one of them, up to rounding."
 
 
 def between(ends: Any) -> str:
@@ -81,8 +81,8 @@ def print_top_limits(report: Mapping[str, Any], console: Any) -> None:
     )
     lines = [MEANING, "above: positions that are above the limit whatever the tails are."]
     lines += [
-        f"{r['label']}: cannot be exact: accepts more than any exact rule can at position {r['witness_position']}, "
-        "whatever the tails are"
+        f"{r['label']}: cannot be exact: accepts more than any exact rule can at position "
+        f"{r['witness_position']}, whatever the tails are"
         for r in results
         if r["cannot_be_exact"]
     ]
@@ -131,8 +131,8 @@ def print_top_comparison(report: Mapping[str, Any], console: Any) -> None:
         print_records(console, title, records, dispensable=(), left=("of",))
     lines = [
         "a to b: true for every completion of the unseen tails.",
-        f"best token of the target: {row['flips']} flips, {row['near_ties']} near-ties; at {row['best_unknown']} "
-        "positions an unseen token may be the best.",
+        f"best token of the target: {row['flips']} flips, {row['near_ties']} near-ties; at "
+        f"{row['best_unknown']} positions an unseen token may be the best.",
     ]
     worst = [entry for entry in row["worst"] if entry["target_tv"][1] > 0]
     lines += ["positions with the largest TV of the target for certain:"] if worst else []
@@ -160,8 +160,8 @@ def _verdict_in_words(r: Mapping[str, Any]) -> list[str]:
         return [f"{r['label']}: exact for every pair of laws ({r['proof']}): no list is needed for that."]
     if r["verdict"] == "inexact":
         return [
-            f"{r['label']}: inexact whatever the tails are, at {r['verdict_counts']['inexact']} positions (first: "
-            f"{r['inexact_position']})."
+            f"{r['label']}: inexact whatever the tails are, at {r['verdict_counts']['inexact']} positions "
+            f"(first: {r['inexact_position']})."
         ]
     return [f"{r['label']}: these lists do not decide; longer ones may."]
 
@@ -169,17 +169,14 @@ def _verdict_in_words(r: Mapping[str, Any]) -> list[str]:
 def _attained(results: list[dict[str, Any]]) -> list[str]:
     """Which ends are values of some completion, rules of one sentence together."""
     said: dict[str, list[str]] = {}
+    words = {(True, True): "{}", (True, False): "{} (low end)", (False, True): "{} (high end)"}
     for r in results:
-        sharp = [name for name in ("acceptance", "limit") if r["tight"][name]]
+        ends = {name: tuple(r["tight"][name]) for name in ("acceptance", "limit")}
+        sharp = ", ".join(words[pair].format(name) for name, pair in ends.items() if pair in words)
         count, easy, hard = r["positions"], r["easiest_exists"], r["hardest_exists"]
-        where = (
-            "everywhere"
-            if easy == hard == count
-            else f"at {easy} (low) and {hard} (high) of {count} positions"
-        )
-        text = f"ends of {' and '.join(sharp)} are attained {where}" if sharp else "ends need not be attained"
-        said.setdefault(text, []).append(r["label"])
-    return [f"{text}: {', '.join(names)}" for text, names in said.items()]
+        where = "" if easy == hard == count else f" at {easy} (low) and {hard} (high) of {count} positions"
+        said.setdefault(f"attained{where}: {sharp or 'no end for certain'}", []).append(r["label"])
+    return [f"{', '.join(names)}: {text}" for text, names in said.items()]
 
 
 def _notes(report: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Questions over files of top-k pairs, block by block and on several threads; memory holds a block a thread."""
+"""Questions over files of top-k pairs, block by block on several threads; memory holds a block a thread."""
 
 from __future__ import annotations
 

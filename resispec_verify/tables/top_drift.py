@@ -1,9 +1,10 @@
 """What holds before each candidate of rules with the standard residual, for every completion of unseen tails.
 
-After i rejections the residual of Eq. 1-2 is ``(p - s_i q)_+ / M(s_i)`` with ``s_0 = 0``, ``s_{i+1} = s_i + M(s_i)``
-and ``M(s) = sum (p - s q)_+``. So candidate i + 1 is looked at with probability M(s_i), and accepted then with
-``1 - M(s_{i+1}) / M(s_i)``; the residual's L1 distance from the draft is twice what that leaves of 1. M(s_i) is what
-the rule with i candidates rejects: `topk.bounds` has its ends.
+After i rejections the residual of Eq. 1-2 is ``(p - s_i q)_+ / M(s_i)`` with ``s_0 = 0``,
+``s_{i+1} = s_i + M(s_i)`` and ``M(s) = sum (p - s q)_+`` (docs/topk.md). So candidate i + 1 is looked at with
+probability M(s_i), and accepted then with ``1 - M(s_{i+1}) / M(s_i)``; the residual's L1 distance from the
+draft is twice what that leaves of 1. M(s_i) is what the rule with i candidates rejects: `topk.bounds` has its
+ends.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ def check_standard(rules: Sequence[Rule]) -> None:
     for rule in rules:
         if rule.name not in _STANDARD or rule != make_rule(rule.name):
             raise InputError(
-                f"--rule {label(rule)}: what it leaves after a rejection needs whole rows; of top-k files drift has "
-                "specinfer (and speculative with --candidates 1); kl and limits say what else holds of it"
+                f"--rule {label(rule)}: what it leaves after a rejection needs whole rows; of top-k files drift "
+                "has specinfer (and speculative with --candidates 1); kl and limits say what else holds of it"
             )
 
 

@@ -1,7 +1,7 @@
 """Rules at positions of which only the most probable tokens were logged: intervals, and what is kept of them.
 
-A `TopPart` holds what some positions gave: sums and extremes, and the columns themselves only where they are asked
-for, so that a million positions take some MB.
+A `TopPart` holds what some positions gave: sums and extremes, and the columns themselves only where they are
+asked for, so that a million positions take some MB.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from resispec_verify.dumps import TopPairs
 from resispec_verify.rules import Rule, make_rule
 from resispec_verify.tables.row import label
 from resispec_verify.topk import Bounds, bounds, least_k
-from resispec_verify.verdict import Verdict
+from resispec_verify.verdict import Tier, Verdict
 
 __all__ = ["MEASURES", "TopPart", "TopQuestion", "TopRow", "top_records"]
 
-#: The intervals of a position, as `Bounds` names them, and the limit of rules that look at candidates one by one.
+#: The intervals of a position, as `Bounds` names them, and the limit of rules that look at one by one.
 MEASURES = ("acceptance", "limit", "sequential_limit", "emitted_tv", "emitted_kl", "tv", "kl")
 Floats = NDArray[np.float64]
 
@@ -42,7 +42,7 @@ class TopPart:
         Of the intervals of the acceptance.
     counts : dict of Verdict to int
     inexact, above : int or None
-        The first position that is inexact for certain, and the first that accepts more than the limit for certain.
+        The first position that is inexact for certain, and the first that is above the limit for certain.
     many_above : int
     attained : int64 array (2,)
         At how many positions the two extreme completions exist.
@@ -50,7 +50,7 @@ class TopPart:
         Empty where they were not asked for.
     verdicts : list of Verdict
         Likewise.
-    proof, tight
+    proof, tier, tight
         As `Bounds` has them.
     """
 
@@ -68,7 +68,8 @@ class TopPart:
     columns: dict[str, Floats]
     verdicts: list[Verdict]
     proof: str | None
-    tight: dict[str, bool]
+    tier: Tier
+    tight: dict[str, tuple[bool, bool]]
 
 
 @dataclass
@@ -97,8 +98,8 @@ class TopRow:
         return self.parts[0].proof
 
     @property
-    def tight(self) -> dict[str, bool]:
-        """Whether both ends of a measure are attained where both completions exist."""
+    def tight(self) -> dict[str, tuple[bool, bool]]:
+        """Whether the ends of a measure are attained where the completions exist."""
         return self.parts[0].tight
 
     @property
@@ -180,7 +181,7 @@ class TopQuestion:
         return rows
 
     def _look(self, rule: Rule, n: int, pairs: TopPairs) -> None:
-        """Look for lists of this block that decide, shorter than those of blocks before: the least is kept."""
+        """Look for lists of this block that decide, shorter than those before: the least is kept."""
         name = label(rule)
         with self._lock:
             before = self._least.get(name)
@@ -208,7 +209,7 @@ class TopQuestion:
             found.attained.sum(axis=0),
             known if self.columns else {},
             found.verdicts if self.columns else [],
-            found.proof, found.tight,
+            found.proof, found.tier, found.tight,
         )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Rows of intervals to the plain dictionaries that ``kl --json`` and ``limits --json`` write of top-k files.
 
-They are reports of their own kind, which ``"form": "top-k"`` says: intervals stand where other reports have numbers.
+They are reports of their own kind, which ``"form": "top-k"`` says: intervals stand where others have numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from resispec_verify.schema import envelope, plain
 from resispec_verify.tables.row import label
 from resispec_verify.tables.top_rows import TopRow
-from resispec_verify.verdict import Tier, Verdict
+from resispec_verify.verdict import Verdict
 
 __all__ = [
     "FORM", "summarize_top", "summarize_top_limits", "top_exit_status", "top_facts", "top_kl_report",
@@ -26,7 +26,7 @@ _LEVELS = {"median": 0.5, "90": 0.9, "99": 0.99}
 
 
 def summarize_top(row: TopRow) -> dict[str, Any]:
-    """One object of ``"results"`` of ``kl``: means over positions lie between these ends, for every completion."""
+    """One object of ``"results"`` of ``kl``: ends of means over positions, for every completion."""
     first = next((part for part in row.parts if part.inexact is not None), None)
     return plain(
         {
@@ -40,7 +40,7 @@ def summarize_top(row: TopRow) -> dict[str, Any]:
             "limit_mean_bounds": _mean(row, "limit"),
             "limit_kind": row.rule.proposal.name,
             "verdict": row.verdict,
-            "tier": Tier.CERTIFIED if row.proof is None else Tier.RATIONAL,
+            "tier": row.parts[0].tier,
             "proof": row.proof,
             "verdict_counts": {v.value: sum(part.counts[v] for part in row.parts) for v in Verdict},
             "inexact_position": None if first is None else first.inexact,
@@ -113,13 +113,13 @@ def _head(row: TopRow) -> dict[str, Any]:
 
 
 def _reach(row: TopRow) -> dict[str, Any]:
-    """Where the completions exist between which everything lies, and of which measures they attain both ends."""
+    """Where the completions exist between which everything lies, and which ends they attain."""
     hardest, easiest = (int(sum(part.attained[i] for part in row.parts)) for i in range(2))
     return {"hardest_exists": hardest, "easiest_exists": easiest, "tight": row.tight}
 
 
 def _mean(row: TopRow, measure: str) -> Any:
-    """The ends of the mean; None where the measure is not known. Blocks are the same for any number of threads."""
+    """The ends of the mean; None where the measure is not known."""
     if measure not in row.parts[0].sums:
         return None
     ends = ([float(part.sums[measure][i]) for part in row.parts] for i in range(2))
