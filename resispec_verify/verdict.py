@@ -30,6 +30,8 @@ class Verdict(str, enum.Enum):
 class Tier(str, enum.Enum):
     """How it is known."""
 
+    #: A proof for every pair of laws: nothing was computed.
+    PROVED = "proved"
     #: Equality of fractions.
     RATIONAL = "rational"
     #: Floating point with a derived rounding bound, plus the unexpanded mass.

@@ -4,9 +4,9 @@
     python experiments/topk/recorded.py --render
 
 The full answers come from code that knows nothing of lists: the emitted law's enumeration, the transport
-limit and plain sums over all tokens. Writes results/topk/recorded.csv, a line a dump, k and quantity, and from
-it the table of docs/topk.md; with --render only the table. Ends with status 1 where an interval misses an
-answer.
+limit and plain sums over all tokens. Writes results/topk/recorded.csv, a line a dump, k and quantity, and
+from it the table of docs/topk.md; with --render only the table. Ends with status 1 where an interval misses
+an answer.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import resispec_verify as rv
 from resispec_verify import topk
 from resispec_verify.dumps import open_dump
 from resispec_verify.dumps.kinds.top_rows import TopPairs
+from resispec_verify.dumps.rows import rows_of
 from resispec_verify.kernels.optimal.transport import transport_limit
 from resispec_verify.rules import make_rule
 from resispec_verify.verdict import Verdict
@@ -59,8 +60,8 @@ def measure(path: Path) -> list[dict[str, str]]:
     pairs: dict[int, list[TopPairs]] = {k: [] for k in KS}
     answers: dict[str, list[np.ndarray]] = {}
     for start in range(0, dump.positions, BATCH):
-        rows = slice(start, start + BATCH)
-        p, q = (softmax(np.asarray(a[rows], np.float64)) for a in (dump.target, dump.draft))
+        stop = min(start + BATCH, dump.positions)
+        p, q = (softmax(rows_of(a, start, stop).astype(np.float64)) for a in (dump.target, dump.draft))
         for name, values in full_answers(p, q).items():
             answers.setdefault(name, []).append(values)
         for k in KS:
@@ -100,7 +101,7 @@ def lines(dump: str, k: int, pairs: list[TopPairs], full: dict[str, np.ndarray])
     return found
 
 
-FIELDS = (
+FIELDS: tuple[str, ...] = (
     "dump",
     "k",
     "quantity",
@@ -150,7 +151,7 @@ def main() -> int:
     if not asked.render:
         log = [line for path in asked.dumps for line in measure(path)]
         with LOG.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, FIELDS)
+            writer = csv.DictWriter(file, list(FIELDS))
             writer.writeheader()
             writer.writerows(log)
     with LOG.open(newline="", encoding="utf-8") as file:

@@ -9,6 +9,7 @@ from resispec_verify.cli.over_dumps import collected, finish
 from resispec_verify.cli.parameters import Files
 from resispec_verify.errors import InputError
 from resispec_verify.logged.inspection import inspect_dump
+from resispec_verify.report.scalars import reported_lines
 from resispec_verify.report.table import print_lines, print_records, printable
 from resispec_verify.schema import envelope
 
@@ -56,6 +57,7 @@ def _print(result: dict[str, Any], console: Any) -> None:
     else:
         print_lines(console, [title])
     print_lines(console, [*_facts(result), *result["notes"]])
+    print_lines(console, reported_lines(result.get("reported_logprobs"), "position"))
     if result["ignored"]:
         print_lines(console, [f"not used: {', '.join(map(printable, result['ignored']))}"])
     odd = [oddity["text"] for oddity in result["oddities"] if oddity["text"] not in result["notes"]]

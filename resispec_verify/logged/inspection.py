@@ -30,11 +30,13 @@ from resispec_verify.dumps.checks.companions import MASKS
 from resispec_verify.dumps.checks.oddities import Oddity, RowScan, ShiftScan
 from resispec_verify.dumps.checks.whole import stated_vocabulary
 from resispec_verify.dumps.kinds.keys import DRAFT_KEYS, TARGET_KEYS
+from resispec_verify.dumps.kinds.reported import REPORTED_KEY
 from resispec_verify.dumps.kinds.rounds import NEEDED, OPTIONAL
 from resispec_verify.dumps.opening import show
 from resispec_verify.dumps.rows import LazyRows, Rows, Scattered, checked_rows, dtype_names
 from resispec_verify.errors import InputError
 from resispec_verify.logged.emitted import Emitted, emitted, end_of_text
+from resispec_verify.logged.reported_rows import SPECULATIVE_KEY, of_rows
 from resispec_verify.logged.tree_inspection import tree_rounds
 
 __all__ = ["inspect_dump"]
@@ -90,9 +92,22 @@ def inspect_dump(
         if mapping is None:
             raise
         result["problems"].append(str(error))
+    if mapping is not None and result["kind"] in ("flat", "target") and mapping.get(REPORTED_KEY) is not None:
+        _reported(path, mapping, result)
     result["ignored"] += [entry["key"] for entry in result["keys"] if entry["used_as"] is None]
     result["oddities"] = [asdict(oddity) for oddity in result["oddities"]]
     return result
+
+
+def _reported(path: Any, mapping: dict[str, Any], result: dict[str, Any]) -> None:
+    """What the log-probabilities beside the rows are."""
+    try:
+        result["reported_logprobs"] = of_rows(path, mapping)
+    except InputError as error:
+        result["problems"].append(str(error))
+    uses = dict.fromkeys((REPORTED_KEY, SPECULATIVE_KEY, "next_tokens"), "reported log-probabilities")
+    for entry in result["keys"]:
+        entry["used_as"] = entry["used_as"] or uses.get(entry["key"])
 
 
 def _flat(path: Any, result: dict[str, Any], opening: dict[str, Any]) -> None:
@@ -133,6 +148,9 @@ _LABELS = (
         "tokens": "checks of rows",
         "dataset": "dataset",
         "start": "order of parts",
+        "history": "penalties",
+        "prompt_len": "penalties",
+        "allowed_tokens": "masks of allowed tokens",
     }
 )
 
@@ -188,7 +206,9 @@ def _declared(meta: Any, narrower: int | None) -> int | None:
 
 
 _TARGET_LABELS = {
-    key: use for key, use in _LABELS.items() if key not in ("d2t", "t2d", "candidates", "dataset")
+    key: use
+    for key, use in _LABELS.items()
+    if key not in ("d2t", "t2d", "candidates", "dataset", "history", "prompt_len", "allowed_tokens")
 }
 _TARGET_LABELS |= {"next_tokens": "checks of rows", "context_tokens": "compare"}
 

@@ -18,7 +18,7 @@ import numpy as np
 __all__ = ["CLASSES", "RIGHT", "Reported"]
 
 #: Classes of tokens.
-CLASSES = ("accepted", "corrected", "bonus", "ordinary")
+CLASSES = ("accepted", "corrected", "bonus", "speculative", "ordinary")
 #: Conventions, in the order in which they are named.
 RIGHT = ("the raw target", "the target after temperature", "the target after temperature and filters")
 ZERO = "0 for every token"

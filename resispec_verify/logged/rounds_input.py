@@ -19,7 +19,7 @@ from resispec_verify.logged.texts import texts_of
 from resispec_verify.sampling.text import Text, needs_mask, needs_text
 from resispec_verify.tables.input_kind import kind_of_rows, refuse_applied
 
-__all__ = ["Rounds", "half_ulp", "is_constant", "read_rounds", "stored_coins"]
+__all__ = ["Rounds", "check_sampling", "half_ulp", "is_constant", "read_rounds", "stored_coins"]
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def read_rounds(
             raise InputError(f"{path}: meta, sampling of round {i}: {error}") from None
     used = [result.sampling(i, options) for i in range(len(entries))]
     asked = used if options else None
-    _check_sampling(str(path), used, kind)
+    check_sampling(str(path), used, kind)
     if any(needs_text(one) or needs_text(one.draft_sampling) for one in used):
         for entry, before in zip(entries, texts_of(dump, text), strict=True):
             entry["text"] = before
@@ -145,7 +145,7 @@ def read_rounds(
     return result
 
 
-def _check_sampling(path: str, used: Sequence[Sampling], kind: str) -> None:
+def check_sampling(path: str, used: Sequence[Sampling], kind: str) -> None:
     """Raise `InputError` where a sampling cannot be followed through rounding, or not from such rows."""
     for one in dict.fromkeys(each for sampling in used for each in (sampling, sampling.draft_sampling)):
         if one.repetition_penalty is not None and kind != "logits":

@@ -3,10 +3,10 @@
 ``vllm``
     vLLM 0.33, GPU model runner V2: ``v1/worker/gpu/spec_decode/rejection_sampler_utils.py`` compares draft i
     with ``max(tl.rand(seed, position), 2^-31)`` (``tl_rand32`` in ``v1/worker/gpu/sample/gumbel.py``):
-    Triton's Philox 4x32 of ten rounds, where position is that of the token before draft i; block verification puts i
-    into the upper half of the seed (``spec_step_seed``). What follows the drafts is drawn by a Gumbel race,
-    which has no uniform to invert. Its model runner V1 draws from a generator that it keeps for a request,
-    or from the device's: what it gives depends on everything drawn before, and is not recomputed.
+    Triton's Philox 4x32 of ten rounds, where position is that of the token before draft i; block verification
+    puts i into the upper half of the seed (``spec_step_seed``). What follows the drafts is drawn by a Gumbel
+    race, which has no uniform to invert. Its model runner V1 draws from a generator that it keeps for a
+    request, or from the device's: what it gives depends on everything drawn before, and is not recomputed.
 ``sglang``
     SGLang 0.5.23, ``_seeded_verify_coins`` of ``srt/speculative/eagle_utils.py``, where a sampling seed is
     set: MurmurHash3 of seed, sequence length without drafts, and column, over ``2^32 - 1``. Column j is the

@@ -22,7 +22,15 @@ from resispec_verify.dumps.rows import Picked, dtype_names, padded
 from resispec_verify.errors import InputError
 from resispec_verify.logged.emitted import emitted, end_of_text
 from resispec_verify.logged.round_rows import RoundRows, read_rows
-from resispec_verify.logged.rounds_input import Rounds, half_ulp, is_constant, read_rounds, stored_coins
+from resispec_verify.logged.rounds_input import (
+    Rounds,
+    check_sampling,
+    half_ulp,
+    is_constant,
+    read_rounds,
+    stored_coins,
+)
+from resispec_verify.sampling.text import Text, needs_text
 from resispec_verify.tables.input_kind import kind_of_rows, refuse_applied
 
 __all__ = ["TreeRounds", "read_any_rounds"]
@@ -70,7 +78,8 @@ class TreeRounds(Rounds):
         entry = {
             "target_logits": padded(target, self.vocab),
             "draft_logits": padded(draft, self.vocab),
-            "draft_tokens": np.zeros(len(nodes)),
+            "draft_tokens": np.zeros(len(nodes), np.int64),
+            "text": Text(),
         }
         return read_rows(f"{self.path}: round {index}", entry, slice(0, len(nodes)), sampling, self.kind)
 
@@ -149,7 +158,14 @@ def read_any_rounds(
             result.sampling(i, {})
         except InputError as error:
             raise InputError(f"{path}: meta, sampling of round {i}: {error}") from None
-    asked = [result.sampling(i, options) for i in range(len(entries))] if options else None
+    used = [result.sampling(i, options or {}) for i in range(len(entries))]
+    asked = used if options else None
+    check_sampling(str(path), used, kind)
+    if any(needs_text(one) or needs_text(one.draft_sampling) for one in used):
+        raise InputError(
+            f"{path}: penalties and bans that read the text are not followed over trees; log rows that have "
+            "them, and leave them out"
+        )
     refuse_applied(parts, said, asked, stated if isinstance(stated, tuple) else (stated,))
     return result
 

@@ -74,6 +74,11 @@ def how_drawn(
         given = {name: value for name, value in asked.items() if value is not None}
         for name, value in given.items():
             if one is not None and not processed and getattr(found, name) != value:
+                if name == "order":
+                    raise InputError(
+                        f"{dump.path}: its candidates were drawn in the order {found.order}; leave "
+                        "--engine-order out, or record trees with it"
+                    )
                 option, had = name.replace("_", "-"), getattr(found, name)
                 raise InputError(
                     f"{dump.path}: its candidates were drawn {_with(option, had)}, so they tell nothing of "

@@ -72,7 +72,7 @@ class Bounds:
     @property
     def tier(self) -> Tier:
         """Of what is decided: a proof for every pair of laws, or certified at these positions."""
-        return Tier.CERTIFIED if self.proof is None else Tier.RATIONAL
+        return Tier.CERTIFIED if self.proof is None else Tier.PROVED
 
 
 def bounds(pairs: TopPairs, rule: Rule, candidates: int) -> Bounds:
@@ -81,8 +81,8 @@ def bounds(pairs: TopPairs, rule: Rule, candidates: int) -> Bounds:
     Parameters
     ----------
     pairs : TopPairs
-        N positions. Listed probabilities and tail must be 1 together up to 1e-3; what they are off by widens
-        the intervals.
+        N positions. Listed probabilities and tail must be 1 together up to 1e-3, and the tail known to 0.1;
+        what they are off by widens the intervals.
     rule : Rule
         Its candidates are drawn from the draft as logged.
     candidates : int
@@ -106,7 +106,7 @@ def bounds(pairs: TopPairs, rule: Rule, candidates: int) -> Bounds:
     settings = (acceptance_kind(rule), candidates, biased_kind(rule))
     for start, target, draft in blocks(pairs):
         laws = (empty_law(atoms), empty_law(atoms))
-        part = kernel.Found(*(column[start : start + len(target.tokens)] for column in found))
+        part = kernel.part_of(found, slice(start, start + len(target.tokens)))
         row = empty_row(first, second)
         refuse(start, *kernel.bound_rows(target, draft, vocab, settings, row, laws, part))
     return _bounds(rule, candidates, found)
@@ -144,18 +144,19 @@ def _bounds(rule: Rule, n: int, found: kernel.Found) -> Bounds:
     rows, kind, proof = len(found.tv), acceptance_kind(rule), proof_of(rule)
     limit, acceptance = found.limit, found.acceptance
     if not is_iid(rule):
-        limit = np.tile([0.0, 1.0], (rows, 1))
+        limit = np.broadcast_to([0.0, 1.0], (rows, 2))
     if kind == kernel.ANY and proof is not None:
         acceptance[:, 1] = np.minimum(acceptance[:, 1], limit[:, 1])
-    emitted_tv, emitted_kl = np.tile([0.0, 1.0], (rows, 1)), np.tile([0.0, np.inf], (rows, 1))
+    emitted_tv = np.broadcast_to([0.0, 1.0], (rows, 2))
+    emitted_kl = np.broadcast_to([0.0, np.inf], (rows, 2))
     verdicts = [Verdict.UNDECIDED] * rows
     if proof is not None:
-        emitted_tv[:], emitted_kl[:] = 0.0, 0.0
+        emitted_tv = emitted_kl = np.broadcast_to(0.0, (rows, 2))
         verdicts = [Verdict.EXACT] * rows
     elif biased_kind(rule):
         # What the first candidate is accepted with, min(p, q), is never taken back.
         emitted_tv = np.stack([found.biased, np.maximum(found.tv[:, 1], found.biased)], axis=1)
-        emitted_kl[:, 0] = 2.0 * found.biased**2  # Pinsker
+        emitted_kl = np.stack([2.0 * found.biased**2, np.full(rows, np.inf)], axis=1)  # Pinsker
         verdicts = [Verdict.INEXACT if low > 0.0 else Verdict.UNDECIDED for low in found.biased]
     both = kind > kernel.STANDARD or (kind in (kernel.FIRST, kernel.STANDARD) and n == 1)
     iid = is_iid(rule)

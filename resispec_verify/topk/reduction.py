@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from resispec_verify.dumps.kinds.top_rows import TopPairs, TopRows
 from resispec_verify.errors import InputError
-from resispec_verify.kernels.topk.completions import FAR, Lists, empty_law, empty_row, reduce_rows
+from resispec_verify.kernels.topk.completions import FAR, WIDE, Lists, empty_law, empty_row, reduce_rows
 
 __all__ = ["Reduced", "blocks", "reduced", "refuse"]
 
@@ -62,7 +62,7 @@ def reduced(pairs: TopPairs) -> Reduced:
 
 def vocab_of(pairs: TopPairs) -> int:
     """V, or -1 where neither side knows it."""
-    known = {rows.vocab for rows in (pairs.target, pairs.draft)} - {None}
+    known = {rows.vocab for rows in (pairs.target, pairs.draft) if rows.vocab is not None}
     if len(known) > 1:
         raise InputError(
             f"target and draft have vocabularies of {' and '.join(map(str, sorted(known)))} tokens"
@@ -107,7 +107,7 @@ def refuse(start: int, row: int, status: int) -> None:
         raise InputError(f"position {start + row}: a token is listed twice; log each once")
     side = "target" if status == 2 else "draft"
     raise InputError(
-        f"position {start + row}: the {side}'s list and its tail are not 1 together (the tail "
-        f"must be known to {FAR:g}, and fit into the vocabulary): log normalised probabilities, or logits "
-        "with their logsumexp"
+        f"position {start + row}: the {side}'s list and its tail are not 1 together (the tail must be known "
+        f"to {WIDE:g}, and fit into the vocabulary): log normalised probabilities, or logits with their "
+        "logsumexp"
     )

@@ -39,8 +39,8 @@ def test_inspect_knows_them(cli, tmp_path):
 
 
 def test_uniforms_and_no_uniforms_exclude_each_other(cli, tmp_path):
-    one = {"draft_tokens": torch.tensor([0]), "draft_logits": torch.zeros(1, 3), "accepted": 1, "context_len": 4,
-           "target_logits": torch.tensor(np.eye(3)[[0, 1]])}  # fmt: skip
+    one = {"draft_tokens": torch.tensor([0]), "draft_logits": torch.zeros(1, 3), "accepted": 1,
+           "context_len": 4, "target_logits": torch.tensor(3 * np.eye(3)[[0, 1]])}  # fmt: skip
     torch.save({"rounds": [one], "meta": {"seed": 3}}, tmp_path / "r.pt")
     assert "not both" in cli("replay", tmp_path / "r.pt", "--uniforms", "vllm", "--no-uniforms").err
     shown = cli("replay", tmp_path / "r.pt", "--uniforms", "vllm", "--json", "-")

@@ -55,6 +55,17 @@ from resispec_verify.kernels.elementwise.residuals import (
     share_of,
     standard_residual,
 )
+from resispec_verify.kernels.elementwise.sampling_steps import (
+    ban,
+    keep_joint,
+    keep_top_k,
+    keep_top_n_sigma,
+    keep_top_p,
+    keep_typical,
+    penalise_counts,
+    penalise_repetition,
+    without_top_choices,
+)
 from resispec_verify.kernels.optimal.candidate_limits import pairs_limit, without_replacement_limit
 from resispec_verify.kernels.optimal.reserved import reserve, taken_share
 from resispec_verify.kernels.optimal.sequential import levels, levels_by_reductions, overlap
@@ -176,6 +187,8 @@ SAMPLINGS = [
     Sampling(top_p=0.8),
     Sampling(min_p=0.2),
     Sampling(temperature=1.3, top_k=4, top_p=0.9, min_p=0.05),
+    Sampling(temperature=1.3, top_k=4, top_p=0.7, min_p=0.05, order="sglang"),
+    Sampling(temperature=1.3, top_k=4, top_p=0.7, typical_p=0.8, xtc_probability=0.4, order="llama.cpp"),
 ]
 NO_FILTER = {"top_k": None, "top_p": None, "min_p": None}
 
@@ -198,6 +211,16 @@ def filtered(name: str, value: float) -> Callable[[Any], Any]:
     return lambda x: filter_logits(temper(x, 1.0, dtype=x.dtype), **{**NO_FILTER, name: value})
 
 
+STEPS: dict[str, Callable[[Any], Any]] = {
+    "keep_top_k": lambda x: keep_top_k(x, 2, ties="cut"),
+    "keep_top_p": lambda x: keep_top_p(x, 0.7, ties="cut", inclusive=True),
+    "keep_joint": lambda x: keep_joint(x, 3, 0.7, ties="cut", inclusive=True),
+    "keep_typical: kept": lambda x: keep_typical(x, 0.6, ties="kept"),
+    "keep_typical: cut": lambda x: keep_typical(x, 0.6, ties="cut"),
+    "keep_top_n_sigma": lambda x: keep_top_n_sigma(x, 0.8),
+    "without_top_choices": lambda x: without_top_choices(x, 0.2),
+}
+
 # By "module.function", with a word on the variant after a colon.
 ROWS: dict[str, Row] = {
     # |logit| < 16: one subtraction and one division.
@@ -211,6 +234,15 @@ ROWS: dict[str, Row] = {
         f"probabilities.filter_logits: {k}": Row(filtered(k, v), one, 32)
         for k, v in (("top_k", 2), ("top_p", 0.7), ("min_p", 0.1))
     },
+    **{
+        f"sampling_steps.{name}": Row(lambda x, f=function: f(temper(x, 1.0, dtype=x.dtype)), one, 32)
+        for name, function in STEPS.items()
+    },
+    "sampling_steps.ban": Row(lambda x: ban(x, x > 0.5), one, 0),
+    "sampling_steps.penalise_repetition": Row(lambda x: penalise_repetition(x, x > -1, 1.5), one, 32),
+    "sampling_steps.penalise_counts": Row(
+        lambda p, q: penalise_counts(p, q, frequency=0.5, presence=0.25), pair, 8
+    ),
     "probabilities.at": Row(lambda p, q, tokens: at(p, tokens), with_tokens, 0),
     "probabilities.one_hot": Row(lambda p, q, tokens: one_hot(tokens, VOCAB, dtype=p.dtype), with_tokens, 0),
     **{

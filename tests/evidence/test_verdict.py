@@ -61,5 +61,5 @@ def test_over_positions(verdicts, right):
 
 def test_the_names_in_reports():
     assert [verdict.value for verdict in Verdict] == ["exact", "inexact", "undecided"]
-    assert [tier.value for tier in Tier] == ["rational", "certified", "statistical"]
+    assert [tier.value for tier in Tier] == ["proved", "rational", "certified", "statistical"]
     assert Verdict.EXACT == "exact"

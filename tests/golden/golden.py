@@ -32,6 +32,7 @@ NOISE = 1e-12  # below it, a number is rounding
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![\w.]*\w)")
 SECONDS = re.compile(r"(?<=[ ,(])\d+\.\d+(?= s\b)")
 LEDGER = re.compile(r" \d+\.\d *$", re.MULTILINE)  # the last column of `prove`: seconds
+UNREAD = {".svg": "(a picture)", ".safetensors": "(arrays)"}
 CLOCKED = {"seconds", "elapsed", "wall_seconds", "created", "version", "runtime"}
 
 
@@ -57,7 +58,7 @@ def outputs(arguments: list[str]) -> dict[str, str]:
         found = {"status": str(status), "out": out.getvalue(), "err": "\n".join(notes)}
         for path in sorted(folder.iterdir()):
             if path.name not in before and path.is_file():
-                found[path.name] = "(a picture)" if path.suffix == ".svg" else path.read_text("utf-8")
+                found[path.name] = UNREAD.get(path.suffix) or path.read_text("utf-8")
         return {part: _timeless(text.replace(name, "FOLDER"), arguments[:1]) for part, text in found.items()}
 
 

@@ -93,6 +93,8 @@ def write(folder: Path) -> None:
         )
     ]
     text = "".join(json.dumps(line) + "\n" for line in decisions)
+    listed = '{"ids": [4, 7], "logprobs": [-0.25, -2.0], "ranked": 2, "next": 4, "position": 3}'
+    (folder / "laws.jsonl").write_text(listed + "\n", encoding="utf-8")
     (folder / "decisions.jsonl").write_text(text, encoding="utf-8")
     parent = (-1, 0, 0, 1, 1, 2, 2)
     tokens = np.random.default_rng(6).integers(6, size=(3, len(parent)))

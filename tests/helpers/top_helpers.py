@@ -70,7 +70,7 @@ def vllm_law(p: np.ndarray, token: int, k: int = 3) -> dict[str, Any]:
 
 
 def vllm_offline(role: str = "target") -> list[Any]:
-    """``[dataclasses.asdict(output)]`` of a RequestOutput of vLLM 0.33.0 (outputs.py), the fields read."""
+    """``[vars(output)]`` of a RequestOutput of vLLM 0.33.0 (outputs.py) as JSON: the fields that are read."""
     p, text = logged(role), PROMPT + DRAWN
     rows = [None, *(vllm_law(p[i], text[i]) for i in range(1, 8))]
     return [

@@ -31,7 +31,7 @@ def rounds(
     dtype: Any = torch.float32,
     coins: Callable[[int], tuple[np.ndarray, float]] | None = None,
 ) -> list[dict]:
-    """``rule``: eagle, sglang or specinfer; ``fault`` names what the verifier does wrong; ``coins`` by round."""
+    """``rule``: eagle, sglang or specinfer; ``fault``: what the verifier does wrong; ``coins`` by round."""
     rng = np.random.default_rng(seed)
     return [_round(rng, rule, fault, threshold, dtype, coins and coins(i)) for i in range(count)]
 

@@ -212,3 +212,16 @@ def test_rules_that_cannot_be_replayed(tmp_path, rule, words):
     with pytest.raises(InputError) as caught:
         replay_any(read_any_rounds(tmp_path / "t.pt"), made)
     assert words in str(caught.value)
+
+
+def test_penalties_that_read_the_text_are_refused_and_a_bias_is_followed(tmp_path):
+    with pytest.raises(InputError, match="not followed over trees"):
+        run(tmp_path, rounds(2), meta={"sampling": {"repetition_penalty": 1.2}})
+    entries = rounds(20)
+    for entry in entries:
+        entry["target_logits"] = entry["target_logits"].clone()
+        entry["target_logits"][:, 3] -= 1.5
+    row, _ = run(tmp_path, entries, meta={"sampling": {"logit_bias": {3: 1.5}}})
+    assert row["divergences"] == 0
+    row, _ = run(tmp_path, entries)
+    assert row["divergences"] > 0

@@ -8,10 +8,12 @@ import torch
 
 from resispec_verify import InputError, make_rule
 from resispec_verify.dumps import open_rounds
+from resispec_verify.logged.inspection import inspect_dump
 from resispec_verify.logged.replay import replay
 from resispec_verify.logged.replay_summary import summarize_replay
 from resispec_verify.logged.rounds_input import read_rounds
 
+RAW = "the raw target"
 SPECULATIVE, VOCAB, T, K = make_rule("speculative"), 12, 0.7, 6
 
 
@@ -163,3 +165,49 @@ def test_what_is_no_log_probability_is_refused(tmp_path, value, words):
     with pytest.raises(InputError, match=words) as refused:
         open_rounds(tmp_path / "bad.pt")
     assert "round 0: reported_logprobs" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "speculative", "looks"),
+    [
+        (lambda raw, i, y, spec: raw[i, y], "right", []),
+        (lambda raw, i, y, spec: 0.0 if spec else raw[i, y], "wrong", ["0 for every token"]),
+        (
+            lambda raw, i, y, spec: raw[i - 1, y] if spec else raw[i, y],
+            "wrong",
+            ["the target's raw row before"],
+        ),
+    ],
+)
+def test_flat_dumps_are_looked_at_by_inspect(tmp_path, value, speculative, looks):
+    rng = np.random.default_rng(5)
+    rows = rng.normal(0, 2, (60, VOCAB)).astype(np.float32)
+    tokens, spec = rng.integers(0, VOCAB, 60), np.arange(60) % 3 == 1
+    raw = log_softmax(rows.astype(np.float64))
+    values = [value(raw, i, y, s) for i, (y, s) in enumerate(zip(tokens, spec, strict=True))]
+    held = {"target_logits": torch.tensor(rows), "next_tokens": torch.tensor(tokens),
+            "speculative": torch.tensor(spec), "reported_logprobs": torch.tensor(values)}  # fmt: skip
+    torch.save(held, tmp_path / "flat.pt")
+    seen = inspect_dump(tmp_path / "flat.pt")
+    assert not seen["problems"]
+    assert not seen["ignored"]
+    classes = by_class(seen["reported_logprobs"])
+    assert classes["ordinary"]["verdict"] == "right"
+    assert RAW in classes["ordinary"]["fits"]
+    assert (classes["speculative"]["verdict"], classes["speculative"]["looks_like"]) == (speculative, looks)
+
+
+def test_flat_values_need_their_tokens(tmp_path):
+    torch.save(
+        {"target_logits": torch.randn(3, VOCAB), "reported_logprobs": torch.full((3,), -1.0)},
+        tmp_path / "a.pt",
+    )
+    assert "needs next_tokens" in inspect_dump(tmp_path / "a.pt")["problems"][0]
+
+
+def test_a_sampling_by_position_is_refused(tmp_path):
+    held = {"target_logits": torch.randn(3, VOCAB), "next_tokens": torch.arange(3),
+            "reported_logprobs": torch.full((3,), -1.0),
+            "meta": {"sampling": {"temperature": [1.0, 0.5, 1.0]}}}  # fmt: skip
+    torch.save(held, tmp_path / "a.pt")
+    assert "a sampling by position" in inspect_dump(tmp_path / "a.pt")["problems"][0]

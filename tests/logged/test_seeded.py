@@ -97,7 +97,7 @@ def test_sglangs_trees_and_chains_without_logged_coins(tmp_path):
         entry |= {"context_len": 8 + i, "seed": 2**64 - 7}  # the same bits as -7
         del entry["u"], entry["u_next"]
     path = saved(tmp_path, entries)
-    result = replay(path, "sglang", uniforms="sglang").to_dict()["results"][0]
+    result = replay(path, rule="sglang", uniforms="sglang").to_dict()["results"][0]
     assert result["decisions"] == result["agree"] > 40
     assert result["next_tokens_redrawn"] == 30
     entries = chains(40, lambda context: sglang_coins(9, context - 1, 4)[0], seed=9)

@@ -7,10 +7,10 @@ from topk_helpers import excess, random_completion, random_pairs
 import resispec_verify as rv
 from resispec_verify import topk
 from resispec_verify.catalogue.measured import rules_table
-from resispec_verify.dumps.kinds.top_rows import TopPairs
+from resispec_verify.dumps.kinds.top_rows import TopPairs, TopRows
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.marginal import tv_interval
-from resispec_verify.rules import RULES, ResiSpec, make_rule
+from resispec_verify.rules import ResiSpec, SpecInfer, make_rule
 from resispec_verify.topk.known import PROOFS
 from resispec_verify.verdict import Tier, Verdict
 
@@ -132,11 +132,11 @@ def test_a_rule_is_exact_by_proof_and_not_by_name():
     for name in PROOFS:
         rule = make_rule(name)
         found = topk.bounds(pairs, rule, 1 if rule.most_candidates == 1 else 2)
-        assert (found.verdict, found.tier) == (Verdict.EXACT, Tier.RATIONAL)
+        assert (found.verdict, found.tier) == (Verdict.EXACT, Tier.PROVED)
         assert found.proof
         assert np.all(found.emitted_tv == 0.0)
 
-    class Impostor(RULES["specinfer"]):
+    class Impostor(SpecInfer):
         name = "specinfer"
 
     assert topk.bounds(pairs, Impostor(), 2).verdict is Verdict.UNDECIDED
@@ -175,3 +175,25 @@ def test_candidates_that_a_rule_does_not_take_are_refused():
         topk.bounds(pairs, make_rule("speculative"), 2)
     with pytest.raises(InputError, match="does not verify 0 candidates"):
         topk.bounds(pairs, make_rule("specinfer"), 0)
+
+
+def test_laws_known_to_a_width_are_held_with_that_width():
+    """Log-probabilities of single and half precision: the tail is an interval, the laws are not as listed."""
+    rng = np.random.default_rng(13)
+    p, q = rng.dirichlet(np.full(200, 0.2), (2, 40))
+    for size in (1e-7, 1e-4, 1e-2):
+        sides = []
+        for law in (p, q):
+            rows = topk.cut(law, 25)
+            listed = rows.probabilities * (1.0 + size * rng.uniform(-1.0, 1.0, rows.probabilities.shape))
+            left = 1.0 - listed.sum(axis=1)
+            tail = np.clip(np.stack([left - size, left + size], axis=1), 0.0, 1.0)
+            sides.append(TopRows(rows.tokens, listed, tail, rows.most * (1.0 + size), 200))
+        found = topk.bounds(TopPairs(*sides), make_rule("optimal-sequential"), 2)
+        tv, kl = 0.5 * np.abs(p - q).sum(axis=1), (p * (np.log(p) - np.log(q))).sum(axis=1)
+        assert np.all((found.tv[:, 0] <= tv) & (tv <= found.tv[:, 1]))
+        assert np.all(found.kl[:, 0] <= kl)
+        exact = topk.bounds(TopPairs(topk.cut(p, 25), topk.cut(q, 25)), make_rule("optimal-sequential"), 2)
+        assert size > 1e-7 or np.all(found.kl[:, 0] > 0.95 * exact.kl[:, 0])
+        accepted = rv.operational_marginals(make_rule("optimal-sequential"), p, q, 2).acceptance.sum(axis=1)
+        assert np.all((found.acceptance[:, 0] <= accepted) & (accepted <= found.acceptance[:, 1]))

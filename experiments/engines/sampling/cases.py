@@ -53,7 +53,8 @@ def record(engine, order, version, known, law_of, note):
             assert abs(law.sum() - 1) < 1e-5
             laws.append({"settings": settings, "row": name, "law": [float(f"{p:.8g}") for p in law]})
     held = {
-        "engine": engine, "version": version, "order": order, "note": note, "prompt": PROMPT, "output": OUTPUT,
+        "engine": engine,
+        "version": version, "order": order, "note": note, "prompt": PROMPT, "output": OUTPUT,
         "rows": {name: logits.tolist() for name, logits in rows().items()}, "laws": laws,
     }  # fmt: skip
     RESULTS.mkdir(exist_ok=True)

@@ -46,7 +46,8 @@ def samplers(settings):
     number, size, whole = ctypes.c_float, ctypes.c_size_t, ctypes.c_int32
     found = {}
     if "logit_bias" in settings:
-        held = (Bias * len(settings["logit_bias"]))(*[(int(t), b) for t, b in settings["logit_bias"].items()])
+        biases = [(int(token), bias) for token, bias in settings["logit_bias"].items()]
+        held = (Bias * len(biases))(*biases)
         found["logit_bias"] = made("logit_bias", whole(V), whole(len(held)), held)
     if any(name in settings for name in ("repetition_penalty", "presence_penalty", "frequency_penalty")):
         found["penalties"] = made(
@@ -87,4 +88,5 @@ def law_of(logits, settings, prompt, output):
 
 DEFAULT = xllamacpp.CommonParams().sampling.samplers
 record("llama.cpp", "llama.cpp", f"in xllamacpp {version('xllamacpp')}", KNOWN, law_of,
-       f"llama_sampler_init_* of its C API, in its default order, which the wheel states as {DEFAULT!r}")  # fmt: skip
+       "llama_sampler_init_* of its C API, in its default order, which "
+       f"the wheel states as {DEFAULT!r}")  # fmt: skip

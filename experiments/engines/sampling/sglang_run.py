@@ -10,7 +10,7 @@ import weakref
 from importlib.metadata import distribution, version
 from pathlib import Path
 from types import SimpleNamespace
-from typing import List, Optional, Set, Type  # noqa: UP035 - names that its code uses
+from typing import Optional
 
 import torch
 from cases import V, record
@@ -20,7 +20,7 @@ SOURCE = Path(str(distribution("sglang").locate_file("sglang/srt")))
 
 def defined(file, *names, **given):
     """Definitions of one of its files, without the imports; ``given`` are names that they use."""
-    space = dict(given, torch=torch, abc=abc, weakref=weakref, List=List, Optional=Optional, Set=Set, Type=Type)
+    space = dict(given, torch=torch, abc=abc, weakref=weakref, Optional=Optional)
     for node in ast.parse((SOURCE / file).read_text()).body:
         if getattr(node, "name", None) in names:
             exec(compile(ast.Module([node], []), str(file), "exec", dont_inherit=True, flags=_LATER), space)
@@ -79,7 +79,7 @@ def law_of(logits, settings, prompt, output):
     probs = torch.softmax(rows / settings.get("temperature", 1.0), dim=-1)
     _, weights, tokens, _ = SAMPLER.top_k_top_p_min_p_sampling_from_probs_torch(
         probs, torch.tensor([settings.get("top_k", V)]), torch.tensor([settings.get("top_p", 1.0)]),
-        torch.tensor([settings.get("min_p", 0.0)]), "min_p" in settings, None, torch.zeros(1, dtype=torch.int64),
+        torch.tensor([settings.get("min_p", 0.0)]), "min_p" in settings, None, torch.zeros(1).long(),
         return_filtered_probs=True,
     )  # fmt: skip
     law = torch.zeros(V)

@@ -6,7 +6,16 @@ from cases import V, record
 from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel
 
 MODEL = GPT2LMHeadModel(GPT2Config(vocab_size=V, n_layer=1, n_head=1, n_embd=4, n_positions=32))
-KNOWN = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "logit_bias", "bad_words")
+KNOWN = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "repetition_penalty",
+    "logit_bias",
+    "bad_words",
+)
 
 
 def law_of(logits, settings, prompt, output):

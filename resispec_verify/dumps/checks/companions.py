@@ -306,7 +306,9 @@ def _are_ids(key: str, value: object, rows: Rows, tree: bool) -> bool:
         return not known and _distinct_whole(value, width)
     if shape[-1] != width:
         return False
-    if shape[-1] < 2 or key == "candidates" or (key in _KNOWN and (tree or len(shape) == 1)):
+    if key == "allowed_tokens" and getattr(value, "dtype", None) == np.bool_:
+        return False
+    if shape[-1] < 2 or key in ("candidates", "history") or (key in _KNOWN and (tree or len(shape) == 1)):
         return False
     named = _IDS.search(key.lower()) is not None and _first(value) is not None
     return _integers(value) or named or _distinct_whole(value)

@@ -68,7 +68,7 @@ def import_top_pairs(
         Tokens in the vocabulary.
     rounding : float, optional
         How far the arithmetic of the engine may have put all log-probabilities off. By default what float32
-        sums of a vocabulary can be off: partial sums for vLLM and SGLang, one after the other for others.
+        sums of a vocabulary can be off: one after the other for llama.cpp, partial sums for others.
 
     Raises
     ------
@@ -113,4 +113,4 @@ def _listing(path: Path, source: str, texts: TokenTexts) -> Listing:
 
 def _rounding(source: str, vocab: int | None) -> float:
     terms = vocab or LARGE_VOCABULARY
-    return float32_rounding(-(-terms // PARTIAL_SUMS) + 10 if source in ("vllm", "sglang") else terms)
+    return float32_rounding(terms if source == "llamacpp" else -(-terms // PARTIAL_SUMS) + 10)

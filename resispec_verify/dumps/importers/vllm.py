@@ -3,7 +3,7 @@
 Read in vLLM 0.33.0: ``outputs.py``, ``logprobs.py``, ``v1/engine/logprobs.py``,
 ``entrypoints/openai/completion/``. Offline, a ``RequestOutput`` has ``prompt_token_ids``,
 ``prompt_logprobs`` and ``outputs``, each with ``token_ids`` and ``logprobs``: for each token an object from
-ids to ``logprob``, ``rank`` and ``decoded_token`` (``dataclasses.asdict`` and ``json.dump`` write them so).
+ids to ``logprob``, ``rank`` and ``decoded_token`` (``json.dump`` writes them so, of ``vars`` of an output).
 A server's choice has ``prompt_logprobs`` of the same form, ``logprobs`` as OpenAI has them, and with
 ``return_token_ids`` also ``prompt_token_ids`` and ``token_ids``. What matters here:
 

@@ -15,6 +15,7 @@ from resispec_verify.dumps.formats.mapped import refuse_repeats, repeats
 from resispec_verify.dumps.kinds.keys import PROPOSAL_KEY, ROUNDS_KEY, as_rows, kind, refuse_top, what
 from resispec_verify.dumps.kinds.labels import samplings
 from resispec_verify.dumps.kinds.reported import REPORTED_KEY, reported_logprobs
+from resispec_verify.dumps.kinds.tree_shapes import has_shape
 from resispec_verify.dumps.kinds.values import integer, integers, no_token, prompt_name, uniforms
 from resispec_verify.dumps.opening import listing
 from resispec_verify.dumps.parts.reduced import differing_widths, placed
@@ -241,6 +242,10 @@ def _joined(tokens: Any) -> Any:
 def _round(where: str, entry: object, whole: Mapping, pad_vocab: bool) -> Round:
     if not isinstance(entry, dict):
         raise InputError(f"{where} is {what(entry)}; save a dict with the keys {', '.join(NEEDED)}")
+    if has_shape(entry):
+        raise InputError(
+            f"{where} is one over a tree (it has its shape); open_tree_rounds and replay read those"
+        )
     for key in NEEDED:
         if key not in entry:
             raise InputError(f"{where} has no {key} (keys: {listing(entry)}); save {', '.join(NEEDED)}")

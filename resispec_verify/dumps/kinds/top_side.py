@@ -129,7 +129,7 @@ class TopSide:
         return ids
 
     def _logs(self, start: int, stop: int, listed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Log-probabilities in float64, -inf where none is listed, and how far e to their power may be off."""
+        """Log-probabilities in float64, -inf where none is listed; by what factor e^x may be off, less 1."""
         stored = rows_of(self.values, start, stop)
         unit = UNIT[stored.dtype.itemsize] if stored.dtype != np.float16 else 2.0**-11
         with np.errstate(invalid="ignore"):  # signalling NaNs; they are refused below
@@ -158,8 +158,8 @@ class TopSide:
                 f"entry {j} has the log-probability {values[i, j]:.6g}, above 0; log log-probabilities, or "
                 f"raw logits as {self.role}_top_logits with {self.role}_logsumexp",
             )
-        # By which factor a probability may be off: e^x - 1, which is at most 1.5x up to a half.
-        return values, np.expm1(np.minimum(error, 50.0)) if error.max() > 0.5 else 1.5 * error
+        # By which factor a probability may be off: e^x - 1, which is at most x + x^2 up to 1.
+        return values, np.expm1(np.minimum(error, 50.0)) if error.max() > 1 else error * (1.0 + error)
 
     def _tails(self, start: int, stop: int, total: np.ndarray, slack: np.ndarray) -> np.ndarray:
         """The interval of the mass of all others, ``(n, 2)``."""

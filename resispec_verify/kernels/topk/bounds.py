@@ -16,13 +16,13 @@ from resispec_verify.kernels.topk.completions import complete, excess_at
 
 __all__ = [
     "ANY", "FIRST", "JOINT", "K_SEQ", "SEQUENTIAL", "STANDARD", "Found", "bound_rows", "empty_found",
+    "part_of",
 ]  # fmt: skip
 
 #: How a rule accepts: unknown, known of the first candidate alone, or as one of the exact rules does.
 ANY, FIRST, STANDARD, SEQUENTIAL, JOINT, K_SEQ = range(6)
 _EPS = float(np.finfo(np.float64).eps)
 _HALVINGS = 60  # of [1, n] to neighbouring floats
-_SMALL = 1e-9  # a law off by more has no bound on KL but Pinsker's
 
 
 class Found(NamedTuple):
@@ -53,6 +53,19 @@ def empty_found(rows: int) -> Found:
     """Room for the results."""
     tv, limit, acceptance, kl = np.empty((4, rows, 2))
     return Found(tv, limit, acceptance, kl, np.zeros(rows), np.empty((rows, 2), np.bool_), np.empty(rows))
+
+
+def part_of(found: Found, rows: slice) -> Found:
+    """Views of some of the rows."""
+    return Found(
+        found.tv[rows],
+        found.limit[rows],
+        found.acceptance[rows],
+        found.kl[rows],
+        found.biased[rows],
+        found.attained[rows],
+        found.rounding[rows],
+    )
 
 
 @jit(inner=True)
@@ -118,25 +131,43 @@ def _standard(least, greatest, n, slack):
 
 
 @jit(inner=True)
-def _kl(law, error, off):
-    """Of the least completion, and its slack: terms ``x log(x/y) - x + y`` by their sizes."""
-    total, size, steepest, finite = 0.0, 0.0, 0.0, True
+def _kl_between(law, low, high):
+    """The integral of ``(M(s) - (1 - s)_+) / s`` from low to high: an f-divergence, linear outside."""
+    total = 0.0
+    for j in range(law.size[0]):
+        p, q, ratio = law.p[j], law.q[j], law.ratio[j]
+        at = min(max(ratio, low), high)
+        total += q * (1.0 - at) + p * np.log(at)
+    return total
+
+
+@jit(inner=True)
+def _kl(law, error, off_p, off_q):
+    """Of the least completion, rounded down: terms ``x log(x/y) - x + y`` by their sizes.
+
+    Where the laws may be off by more, M is less by ``off_p + s off_q`` at most, and the part of KL between
+    two levels by the integral of that over s.
+    """
+    if off_p + off_q > error:
+        off_p, off_q, best = off_p + error, off_q + error, 0.0
+        for power in (0.25, 0.5, 0.75):
+            low, high = max(off_p, off_q), max(off_p, off_q) ** -power
+            part = _kl_between(law, low, high) - off_p * np.log(high / low) - off_q * (high - low)
+            best = max(best, part - error * (1.0 + np.log(high / low)))
+        return best
+    total, size, steepest = 0.0, 0.0, 0.0
     for j in range(law.size[0]):
         p, q = law.p[j], law.q[j]
         if p == 0.0:
             total += q
-            size += q
             continue
         if q == 0.0:
-            finite = False
-            continue
+            return np.inf
         part = np.log(p) - np.log(q)
         total += p * part - p + q
         size += p * abs(part) + p + q
         steepest = max(steepest, abs(part))
-    if off > _SMALL:
-        return 0.0
-    return max(total - (error * (1.0 + size) + off) * (1.0 + steepest), 0.0) if finite else np.inf
+    return max(total - (error * (1.0 + size) + off_p + off_q) * (1.0 + steepest), 0.0)
 
 
 @jit(inner=True)
@@ -219,7 +250,7 @@ def bound_rows(target, draft, vocab, settings, row, laws, found):
         found.acceptance[i, 0] = max(low - moved, 0.0)
         found.acceptance[i, 1] = min(high + moved, most)
         found.rounding[i] = moved
-        found.kl[i, 0] = max(_kl(least, error, off_p + off_q), 2.0 * tv[0] * tv[0])
+        found.kl[i, 0] = max(_kl(least, error, off_p, off_q), 2.0 * tv[0] * tv[0])
         alone = row.masses[0] > 0.0
         for j in range(row.counts[1]):
             alone = alone or row.p_only[j] > 0.0
@@ -241,7 +272,7 @@ def _kl_above(law, error, off):
         if p == 0.0:
             total += q
             continue
-        if q == 0.0 or off > _SMALL:
+        if q == 0.0 or off > error:
             return np.inf
         part = np.log(p) - np.log(q)
         total += p * part - p + q

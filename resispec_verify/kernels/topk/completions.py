@@ -15,10 +15,21 @@ from numpy.typing import NDArray
 from resispec_verify.arrays import Array
 from resispec_verify.kernels.jit import jit
 
-__all__ = ["FAR", "Law", "Lists", "Row", "complete", "empty_law", "empty_row", "excess_at", "reduce_rows"]
+__all__ = [
+    "FAR",
+    "WIDE",
+    "Law",
+    "Lists",
+    "Row",
+    "complete",
+    "empty_law",
+    "empty_row",
+    "excess_at",
+    "reduce_rows",
+]
 
-#: How far listed probabilities and tail may be from 1 in all: that of log-probabilities in half precision.
-FAR = 1e-3
+#: How far listed probabilities and tail may be from 1 together, and how wide the tail's interval may be.
+FAR, WIDE = 1e-3, 0.1
 _EPS = float(np.finfo(np.float64).eps)
 _MOST_STEPS = 200  # of a search that ends on its segment in a handful
 _FEW = 24  # are sorted by insertion
@@ -167,7 +178,11 @@ def _tail(lists, i, vocab):
     left = 1.0 - total
     off = max(high - left, left - low, 0.0)
     mass = 0.0 if listed == vocab else min(max(left, low), high)
-    is_law = off <= FAR and (vocab < 0 or mass <= (vocab - listed) * lists.most[i] + FAR)
+    is_law = (
+        low - FAR <= left <= high + FAR
+        and high - low <= WIDE
+        and (vocab < 0 or mass <= (vocab - listed) * lists.most[i] + FAR)
+    )
     return mass, (min(off / max(1.0 - high, off), 1.0) if off > 0.0 else 0.0), is_law
 
 
