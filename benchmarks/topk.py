@@ -1,6 +1,7 @@
 """Positions a second of bounds from lists of the most probable tokens, and the memory they take.
 
     python benchmarks/topk.py [--positions 1000000] [--k 100] [--rule specinfer] [--candidates 3]
+    python benchmarks/topk.py --command    # `kl FILE` over so many in a file: wall time, and peak of RssAnon
 
 Synthetic lists: probabilities that fall like a power of the rank, the draft's a disturbed copy with a third
 of its tokens others. A million positions are 20 times the same lists, so that the work is measured.
@@ -10,8 +11,12 @@ from __future__ import annotations
 
 import argparse
 import resource
+import subprocess
 import sys
+import tempfile
 import time
+import zipfile
+from pathlib import Path
 
 import numpy as np
 
@@ -47,6 +52,52 @@ def lists(positions: int, k: int, seed: int) -> TopPairs:
     return TopPairs(*made)
 
 
+def write(path: Path, pairs: TopPairs, parts: int) -> None:
+    """A file of the same lists so many times, uncompressed, without holding it."""
+    columns = {}
+    for role, rows in (("target", pairs.target), ("draft", pairs.draft)):
+        columns[f"{role}_top_ids"] = rows.tokens
+        columns[f"{role}_top_logprobs"] = np.log(rows.probabilities)
+        columns[f"{role}_ranked"] = np.full(len(rows), rows.tokens.shape[1], np.int32)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, column in columns.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                shape = (parts * len(column), *column.shape[1:])
+                header = {"descr": column.dtype.str, "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(file, header)
+                for _ in range(parts):
+                    file.write(np.ascontiguousarray(column))
+        with archive.open("vocab.npy", "w") as file:
+            np.lib.format.write_array(file, np.asarray(VOCAB))
+
+
+def measure_command(path: Path, rule: str, candidates: int, jobs: int | None) -> None:
+    """Wall time of the whole command in this process, and the most anonymous memory it had."""
+    from streaming import peak
+
+    from resispec_verify.cli import main as command
+
+    threads = [] if jobs is None else ["--jobs", str(jobs)]
+    with peak() as most:
+        start = time.perf_counter()
+        status = command(["kl", str(path), "--rule", rule, "--candidates", str(candidates), *threads])
+        seconds = time.perf_counter() - start
+    size = path.stat().st_size / 2**30
+    print(f"kl of a file of {size:.2f} GiB: status {status}, {seconds:.1f} s on the clock")
+    print(f"peak of RssAnon {most[0] / 2**20:.0f} MiB")
+
+
+def over_command(asked: argparse.Namespace) -> int:
+    """Write a file, and measure the command in a process of its own."""
+    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
+        path = Path(folder) / "top.npz"
+        write(path, lists(max(asked.positions // PARTS, 1), asked.k, 0), PARTS)
+        again = [sys.executable, __file__, "--measure", str(path), "--rule", asked.rule]
+        again += ["--candidates", str(asked.candidates)]
+        again += [] if asked.jobs is None else ["--jobs", str(asked.jobs)]
+        return subprocess.run(again, check=False).returncode
+
+
 def main() -> int:
     """Measure."""
     parser = argparse.ArgumentParser(description="Bounds from lists of the most probable tokens.")
@@ -54,7 +105,16 @@ def main() -> int:
     parser.add_argument("--k", type=int, default=100)
     parser.add_argument("--rule", default="specinfer")
     parser.add_argument("--candidates", type=int, default=3)
+    parser.add_argument("--command", action="store_true", help="the command kl over a file")
+    parser.add_argument("--jobs", type=int)
+    parser.add_argument("--folder", type=Path, help="where the file is written")
+    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    if asked.measure:
+        measure_command(asked.measure, asked.rule, asked.candidates, asked.jobs)
+        return 0
+    if asked.command:
+        return over_command(asked)
     rule = make_rule(asked.rule)
     part = max(asked.positions // PARTS, 1)
     pairs = lists(part, asked.k, 0)

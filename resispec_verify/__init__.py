@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from resispec_verify.api import LimitsReport as LimitsReport
     from resispec_verify.api import ReplayReport as ReplayReport
     from resispec_verify.api import Report as Report
+    from resispec_verify.api import TopReport as TopReport
     from resispec_verify.api import VerifyReport as VerifyReport
     from resispec_verify.api import WeightsReport as WeightsReport
     from resispec_verify.api import check as check
     from resispec_verify.api import limits as limits
     from resispec_verify.api import replay as replay
     from resispec_verify.api import verify as verify
+    from resispec_verify.api import verify_top as verify_top
     from resispec_verify.api import weights as weights
     from resispec_verify.arrays import Array as Array
     from resispec_verify.arrays import ArrayLike as ArrayLike
@@ -57,8 +59,8 @@ if TYPE_CHECKING:
 # The same for the interpreter: where each name comes from.
 _NAMES = {
     "api": (
-        "CheckReport", "LimitsReport", "ReplayReport", "Report", "VerifyReport", "WeightsReport", "check",
-        "limits", "replay", "verify", "weights",
+        "CheckReport", "LimitsReport", "ReplayReport", "Report", "TopReport", "VerifyReport", "WeightsReport",
+        "check", "limits", "replay", "verify", "verify_top", "weights",
     ),
     "arrays": ("Array", "ArrayLike"),
     "distributions": ("Pair", "Sampling", "pair_from_logits", "pair_from_probabilities"),
@@ -96,6 +98,7 @@ __all__ = [
     "SpecInfer",
     "Speculative",
     "State",
+    "TopReport",
     "Verdict",
     "VerifyReport",
     "WeightsReport",
@@ -118,6 +121,7 @@ __all__ = [
     "save_top_pairs",
     "transport_limit",
     "verify",
+    "verify_top",
     "weights",
 ]
 

@@ -4,6 +4,7 @@ from resispec_verify.api.check import CheckReport, check
 from resispec_verify.api.limits import LimitsReport, limits
 from resispec_verify.api.replay import ReplayReport, replay
 from resispec_verify.api.report import Report
+from resispec_verify.api.top import TopReport, verify_top
 from resispec_verify.api.verify import VerifyReport, verify
 from resispec_verify.api.weights import WeightsReport, weights
 
@@ -12,11 +13,13 @@ __all__ = [
     "LimitsReport",
     "ReplayReport",
     "Report",
+    "TopReport",
     "VerifyReport",
     "WeightsReport",
     "check",
     "limits",
     "replay",
     "verify",
+    "verify_top",
     "weights",
 ]

@@ -10,6 +10,8 @@ from resispec_verify.cli.options.readings import InputOption, RangeOptions, Temp
 from resispec_verify.cli.options.sources import OpeningOptions
 from resispec_verify.cli.output import files_read, progress, say_notes
 from resispec_verify.cli.parameters import Count, Flag, Number
+from resispec_verify.cli.top_compare import compare_of_top
+from resispec_verify.dumps import is_top
 from resispec_verify.errors import InputError
 from resispec_verify.logged.compare import compare_dumps
 from resispec_verify.logged.compare_summary import compare_report, comparison_records
@@ -75,6 +77,8 @@ def compare(
     if t == 0:
         raise InputError("--temperature must be above 0; flips of the best token do not depend on it")
     reading = make_reading([] if t is None else [t], positions=rows.positions, batch=rows.batch)
+    if is_top(a) or is_top(b):
+        return compare_of_top(a, b, rows, (reading.start, reading.stop), tail, demands, output)
     with progress(str(b), None) as advance:
         result = compare_dumps(
             a, b, temperature=t, positions=(reading.start, reading.stop), batch=rows.batch,

@@ -1,11 +1,11 @@
 """`resispec-verify drift`: how acceptance and residual change from candidate to candidate."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from resispec_verify.backends import get_backend
 from resispec_verify.cli.drift_table import print_drift
-from resispec_verify.cli.options.group import check_range
+from resispec_verify.cli.options.group import check_range, defaults_of, values_of
 from resispec_verify.cli.options.outputs import PlotOptions
 from resispec_verify.cli.options.readings import ProposedReadingOptions
 from resispec_verify.cli.options.sources import SourceOptions
@@ -13,6 +13,7 @@ from resispec_verify.cli.options.work import JobsOption, RuleOptions, VisitOptio
 from resispec_verify.cli.output import files_read
 from resispec_verify.cli.over_dumps import finish, over_pairs
 from resispec_verify.cli.parameters import Count, DumpFile
+from resispec_verify.cli.top_files import all_top, closed_only, drift_of_top
 from resispec_verify.tables.drift import MOST_CANDIDATES, add_drift, check_sequential
 from resispec_verify.tables.drift_summary import DriftRow, drift_records, drift_report
 from resispec_verify.tables.marginals import Evaluation
@@ -47,6 +48,14 @@ def drift(
     """
     source = source.joined(files)
     output.check(files_read(source.paths))
+    if all_top(source.paths):
+        source.check("measure")
+        asked = values_of(visits) | {"blind_top_k": blind_top_k}
+        plain = defaults_of(visits) | {"blind_top_k": 10}
+        closed_only(plot=output.plot, **{name: None if v == plain[name] else v for name, v in asked.items()})
+        own = rules if rules.rule else replace(rules, rule=["specinfer"])
+        chosen = own.chosen(MOST_CANDIDATES)
+        return drift_of_top(source, reading, chosen, rules.candidates, run.threads(), output)
     how, chosen = reading.reading(), rules.chosen(MOST_CANDIDATES)
     check_range(1, blind_top_k=blind_top_k)
     budget, jobs = visits.budget(), run.threads()

@@ -24,6 +24,8 @@ from resispec_verify.cli.output import files_read
 from resispec_verify.cli.over_dumps import compile_kernels, finish, pairs_by_hand
 from resispec_verify.cli.parameters import DumpFile, File, Text
 from resispec_verify.cli.resumable import ResumableRun
+from resispec_verify.cli.top_files import all_top, closed_only, kl_of_top
+from resispec_verify.errors import InputError
 from resispec_verify.kernels.jit import uncompiled
 from resispec_verify.report.verdicts import print_verdicts
 from resispec_verify.rules import ResiSpec
@@ -73,6 +75,10 @@ def kl(
     source = source.joined(files)
     output.check(files_read(source.paths), resume=run.resume)
     demands.check(marginals.marginal)
+    if all_top(source.paths):
+        source.check("verify")
+        _refuse_of_top(marginals, run, output)
+        return kl_of_top(source, reading, rules, run.threads(), output, demands)
     evaluation, how = marginals.evaluation(rules), reading.reading(run.precision)
     backend, clock, jobs = get_backend(run.backend), Clock(), run.threads()
     source.check("verify", reading, jobs=run.jobs, resume=run.resume, scheduler=run.scheduler)
@@ -100,6 +106,17 @@ def kl(
         print_verdicts(rows, console, facts)
     status = exit_status(rows, require_exact=demands.require_exact, max_tv=demands.max_tv)
     return finish(failures, status)
+
+
+def _refuse_of_top(marginals: MarginalOptions, run: _RunOptions, output: PlotOptions) -> None:
+    """Refuse options of work that files of top-k pairs do not need."""
+    if marginals.marginal == "path-identity":
+        raise InputError("--marginal path-identity: needs whole rows, and top-k files have none")
+    plain = {"backend": ("auto", "numpy"), "precision": ("float64",)}
+    work = values_of(marginals, run)
+    del work["jobs"], work["marginal"]
+    given = {name: None if value in plain.get(name, ()) else value for name, value in work.items()}
+    closed_only(plot=output.plot, **given)
 
 
 def _few_tokens(target: Any, evaluation: Evaluation) -> bool:

@@ -11,6 +11,7 @@ from resispec_verify.cli.options.work import BackendOption, JobsOption, RuleOpti
 from resispec_verify.cli.output import files_read
 from resispec_verify.cli.over_dumps import finish, over_pairs
 from resispec_verify.cli.parameters import DumpFile
+from resispec_verify.cli.top_files import all_top, closed_only, limits_of_top
 from resispec_verify.report.answers import print_limits
 from resispec_verify.rules import RULES, Iid, Rule
 from resispec_verify.tables.limits import add_limits, limit_records, limits_report
@@ -38,6 +39,10 @@ def limits(
     """
     source = source.joined(files)
     output.check(files_read(source.paths))
+    if all_top(source.paths):
+        source.check("measure")
+        closed_only(backend=None if backend.backend in ("auto", "numpy") else backend.backend)
+        return limits_of_top(source, reading, _chosen(rules), rules.candidates, run.threads(), output)
     how, chosen = reading.reading(), _chosen(rules)
     jobs = run.threads()
     source.check("measure", reading, run)

@@ -9,6 +9,7 @@ are asked for; `opening`: opening a file, and printing names that came out of on
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -37,7 +38,7 @@ from resispec_verify.dumps.kinds.tree_rounds import (
     has_trees,
     tree_rounds_from_mapping,
 )
-from resispec_verify.dumps.opening import PathLike
+from resispec_verify.dumps.opening import PathLike, check_file
 from resispec_verify.dumps.parts.reduced import MAP_KEY, MASK_KEY
 from resispec_verify.dumps.parts.shard_files import find_shards
 from resispec_verify.dumps.parts.shards import AnyDump, PartSource, join
@@ -63,6 +64,7 @@ __all__ = [
     "files_of",
     "find_shards",
     "has_trees",
+    "is_top",
     "kind",
     "load_mapping",
     "looks_like_probabilities",
@@ -154,6 +156,19 @@ def open_top_pairs(path: PathLike) -> TopPairsDump:
         As `load_mapping` and `top_from_mapping`.
     """
     return top_from_mapping(path, load_mapping(path))
+
+
+def is_top(path: PathLike) -> bool:
+    """Whether a file is one of top-k pairs; False for what cannot be read: opening it says why."""
+    try:
+        if find_shards(path) is not None:
+            return False
+        if Path(path).suffix.lower() == ".npz":  # its names are enough: arrays may be compressed
+            with zipfile.ZipFile(check_file(path)) as archive:
+                return kind({name.removesuffix(".npy"): None for name in archive.namelist()}) == "top"
+        return kind(load_mapping(path)) == "top"
+    except (InputError, OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
+        return False
 
 
 def open_tree_rounds(path: PathLike, *, pad_vocab: bool = False) -> TreeRoundsDump:

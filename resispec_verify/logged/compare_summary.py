@@ -10,7 +10,7 @@ from resispec_verify.logged.compare import COLUMNS, Comparison
 from resispec_verify.schema import envelope
 from resispec_verify.tables.means import mean, mean_and_error
 
-__all__ = ["KL_DIRECTION", "compare_report", "comparison_records", "quantile", "spread"]
+__all__ = ["KL_DIRECTION", "LEVELS", "compare_report", "comparison_records", "quantile", "spread"]
 
 KL_DIRECTION = "KL(A || B)"
 LEVELS = {"99.9": 0.999, "99": 0.99, "95": 0.95, "90": 0.9, "median": 0.5,

@@ -12,7 +12,7 @@ import numpy as np
 
 from resispec_verify.backends import Backend, get_backend
 from resispec_verify.distributions import Pair, Sampling, check_probabilities, make_pair
-from resispec_verify.dumps import Batch, FlatDump
+from resispec_verify.dumps import Batch, FlatDump, TopPairsDump
 from resispec_verify.dumps.checks.looks import all_equal, norms, sum_tolerance
 from resispec_verify.errors import InputError
 from resispec_verify.tables.adjusting import adjusted_batch, check_adjusting
@@ -199,7 +199,7 @@ def pairs_between(
             yield PairBatch(pair, positions, sampling, dataset, str(dump.path), logged, constant)
 
 
-def position_range(dump: FlatDump, reading: Reading) -> Span:
+def position_range(dump: FlatDump | TopPairsDump, reading: Reading) -> Span:
     """First and last position that are read; raises `InputError` where they are outside the dump."""
     start = 0 if reading.start is None else reading.start
     stop = dump.positions if reading.stop is None else reading.stop

@@ -112,21 +112,24 @@ def bounds(pairs: TopPairs, rule: Rule, candidates: int) -> Bounds:
     return _bounds(rule, candidates, found)
 
 
-def least_k(pairs: TopPairs, rule: Rule, candidates: int) -> int | None:
+def least_k(pairs: TopPairs, rule: Rule, candidates: int, most: int | None = None) -> int | None:
     """The shortest lists that decide what these do: the least k with an overall verdict not `UNDECIDED`.
 
-    None where these lists do not decide either; how much longer ones would is not in them.
+    None where lists of ``most`` tokens do not decide either, by default these; how much longer ones would is
+    not in them.
     """
-    if bounds(pairs, rule, candidates).verdict is Verdict.UNDECIDED:
+
+    def decides(k: int) -> bool:
+        shorter = TopPairs(shorten(pairs.target, k), shorten(pairs.draft, k))
+        return bounds(shorter, rule, candidates).verdict is not Verdict.UNDECIDED
+
+    longest = max(pairs.target.tokens.shape[1], pairs.draft.tokens.shape[1])
+    low, high = 0, longest if most is None else min(most, longest)
+    if not decides(high):
         return None
-    low, high = 0, max(pairs.target.tokens.shape[1], pairs.draft.tokens.shape[1])
     while high - low > 1:
         k = (low + high) // 2
-        shorter = TopPairs(shorten(pairs.target, k), shorten(pairs.draft, k))
-        if bounds(shorter, rule, candidates).verdict is Verdict.UNDECIDED:
-            low = k
-        else:
-            high = k
+        low, high = (low, k) if decides(k) else (k, high)
     return high
 
 

@@ -30,12 +30,12 @@ MAY_IMPORT = {
     "catalogue": {"errors", "oracle", "rules"},
     "tables": {
         "arrays", "backends", "distributions", "dumps", "errors", "evidence", "kernels", "rules", "sampling",
-        "schema", "threads", "topology", "verdict",
+        "schema", "threads", "topk", "topology", "verdict",
     },
     "runs": {"arrays", "backends", "dumps", "errors", "tables", "threads"},
     "logged": {
         "arrays", "distributions", "dumps", "errors", "evidence", "kernels", "rules", "sampling", "schema",
-        "tables",
+        "tables", "topk",
     },
     "topk": {"dumps", "errors", "kernels", "rules", "verdict"},
     "engines": {"errors"},
@@ -54,7 +54,7 @@ MAY_IMPORT = {
     "testing": {"errors", "inputs", "rules", "sampler_check"},
     "api": {
         "arrays", "audit", "backends", "distributions", "dumps", "errors", "evidence", "inputs", "logged",
-        "report", "rules", "runs", "sampler_check", "schema", "tables", "verdict",
+        "report", "rules", "runs", "sampler_check", "schema", "tables", "threads", "verdict",
     },
     "adapters": {"errors", "testing"},
     "__main__": {"cli"},

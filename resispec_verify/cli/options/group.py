@@ -94,6 +94,12 @@ def refuse_beside(other: str, *groups: Options, **options: object) -> None:
     _refuse(groups, options, f"would do nothing beside {other}; leave it out")
 
 
+def refuse_of_lists(path: object, *groups: Options, **options: object) -> None:
+    """Refuse options that would change laws of which only the most probable tokens are known."""
+    why = f"cannot be applied to {path}: it lists the top k tokens of laws whose tails are unseen; "
+    _refuse(groups, options, why + "log the laws that were sampled from, and leave it out")
+
+
 def _refuse(groups: tuple[Options, ...], options: Mapping[str, object], why: str) -> None:
     values = {**values_of(*groups), **options}
     given = [name for name, value in values.items() if value is not None and value is not False]

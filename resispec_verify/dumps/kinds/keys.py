@@ -37,7 +37,7 @@ TARGET_KEYS = (
 DRAFT_KEYS = ("draft_logits", "draft", "q_logits", "logits_draft", "drafter_logits", "assistant_logits")
 PROPOSAL_KEY = "proposal_logits"
 CHUNKS_KEY, ROUNDS_KEY, TREE_KEY = "chunks", "rounds", "parent"
-TOP_COMMANDS = "inspect, or read it with open_top_pairs"
+TOP_COMMANDS = "kl, limits, drift, compare or inspect (verify_top from Python)"
 TOP_IDS_KEYS = ("target_top_ids", "draft_top_ids")
 
 

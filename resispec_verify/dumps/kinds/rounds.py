@@ -189,7 +189,7 @@ def rounds_from_mapping(
         If it is of another kind, or a round lacks a key, has shapes that do not agree, a token outside the
         vocabulary, a uniform outside [0, 1), or more accepted than drafted tokens. Rounds are named 0-based.
     """
-    refuse_top(path, mapping, "rounds (draft_tokens, target_logits, ...) are")
+    refuse_top(path, mapping, "rounds with whole rows, or a scalar log of a line a decision, are")
     if kind(mapping) != "rounds":
         raise InputError(f"{path}: is a {kind(mapping)} dump, and one of rounds (key {ROUNDS_KEY}) is needed")
     entries = mapping[ROUNDS_KEY]

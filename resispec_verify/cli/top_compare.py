@@ -1,0 +1,55 @@
+"""`compare` where a file lists the top k tokens: intervals for every completion of the tails."""
+
+from pathlib import Path
+from typing import Any
+
+from resispec_verify.cli.options.group import Options, refuse_beside, refuse_of_lists
+from resispec_verify.cli.options.outputs import OutputOptions
+from resispec_verify.cli.output import open_dump, progress, say_notes
+from resispec_verify.cli.top_files import A_FILE
+from resispec_verify.dumps import FlatDump, TopPairsDump, is_top, open_top_pairs
+from resispec_verify.logged.top_compare import compare_top, top_comparison_records, top_comparison_report
+from resispec_verify.report.top import print_top_comparison
+
+
+def compare_of_top(
+    a: Path,
+    b: Path,
+    rows: Any,
+    span: tuple[int | None, int | None],
+    tail: int,
+    demands: Any,
+    output: OutputOptions,
+) -> int:
+    """`compare`; the options of rows, and demands, are those of the command.
+
+    Parameters
+    ----------
+    span
+        First and last position.
+    """
+    top = a if is_top(a) else b
+    refuse_of_lists(top, temperature=rows.temperature)
+    refuse_beside(A_FILE, batch=rows.batch, shards=rows.shards, pad_vocab=rows.pad_vocab)
+    if is_top(a) and is_top(b):
+        refuse_beside(A_FILE, input=rows.input)
+    with progress(str(b), None) as advance:
+        found = compare_top(_opened(a), _opened(b), positions=span, kind=rows.input, advance=advance)
+    report = top_comparison_report(found, tail)
+    print_top_comparison(report, output.write(report, lambda: list(top_comparison_records(found))))
+    return 0 if _met(demands, report["results"][0]) else 1
+
+
+def _opened(path: Path) -> TopPairsDump | FlatDump:
+    if not is_top(path):
+        return open_dump(path)
+    dump = open_top_pairs(path)
+    say_notes(dump)
+    return dump
+
+
+def _met(demands: Options, row: dict[str, Any]) -> bool:
+    """Whether a result meets the demands for every completion; a best token that is not known does not."""
+    asked = vars(demands)
+    over = asked["max_tv"] is not None and row["target"]["tv"]["max"][1] > asked["max_tv"]
+    return not over and not (asked["require_same_top"] and (row["flips"] or row["best_unknown"]))
