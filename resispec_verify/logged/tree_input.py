@@ -23,6 +23,7 @@ from resispec_verify.errors import InputError
 from resispec_verify.logged.emitted import emitted, end_of_text
 from resispec_verify.logged.round_rows import RoundRows, read_rows
 from resispec_verify.logged.rounds_input import Rounds, half_ulp, is_constant, read_rounds, stored_coins
+from resispec_verify.sampling.text import adjusts
 from resispec_verify.tables.input_kind import kind_of_rows, refuse_applied
 
 __all__ = ["TreeRounds", "read_any_rounds"]
@@ -149,6 +150,8 @@ def read_any_rounds(
             result.sampling(i, {})
         except InputError as error:
             raise InputError(f"{path}: meta, sampling of round {i}: {error}") from None
+    for one in dict.fromkeys(result.sampling(i, options or {}) for i in range(len(entries))):
+        _check_sampling(str(path), one)
     asked = [result.sampling(i, options) for i in range(len(entries))] if options else None
     refuse_applied(parts, said, asked, stated if isinstance(stated, tuple) else (stated,))
     return result
@@ -159,3 +162,13 @@ def _stopped(one: TreeRound, stops: Collection[int], cut: bool) -> bool:
     if one.next_token is not None or not one.accepted:
         return False
     return cut or int(one.tokens[one.path[-1]]) in stops
+
+
+def _check_sampling(path: str, sampling: Sampling) -> None:
+    """Raise `InputError` for what is not followed through a tree, or not through the rounding of a log."""
+    beyond = sampling.typical_p is not None or sampling.xtc_probability is not None
+    if beyond or sampling.draft is not None or adjusts(sampling):
+        raise InputError(
+            f"{path}: rounds over trees are replayed with temperature, top_k, top_p, min_p and top_n_sigma "
+            "only; log rows that have the penalties, bias and bans, and leave them out"
+        )

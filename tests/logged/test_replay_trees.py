@@ -212,3 +212,9 @@ def test_rules_that_cannot_be_replayed(tmp_path, rule, words):
     with pytest.raises(InputError) as caught:
         replay_any(read_any_rounds(tmp_path / "t.pt"), made)
     assert words in str(caught.value)
+
+
+def test_penalties_over_trees_are_refused(tmp_path):
+    sampling = {"sampling": {"repetition_penalty": 1.2}}
+    with pytest.raises(InputError, match="log rows that have the penalties"):
+        run(tmp_path, rounds(2), meta=sampling)
