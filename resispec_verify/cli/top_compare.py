@@ -36,7 +36,7 @@ def compare_of_top(
     with progress(str(b), None) as advance:
         found = compare_top(_opened(a), _opened(b), positions=span, kind=rows.input, advance=advance)
     report = top_comparison_report(found, tail)
-    print_top_comparison(report, output.write(report, lambda: list(top_comparison_records(found))))
+    print_top_comparison(report, output.write(report, lambda: top_comparison_records(found)))
     return 0 if _met(demands, report["results"][0]) else 1
 
 

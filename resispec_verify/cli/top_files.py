@@ -60,7 +60,7 @@ def kl_of_top(
     rows = question.rows(answers)
     report = top_kl_report(rows, files)
     measures = ("acceptance", "limit", "emitted_tv", "emitted_kl", "tv", "kl")
-    print_top_verdicts(report, output.write(report, lambda: list(top_records(rows, measures))))
+    print_top_verdicts(report, output.write(report, lambda: top_records(rows, measures)))
     return finish(failures, top_exit_status(rows, require_exact=demands.require_exact, max_tv=demands.max_tv))
 
 
@@ -80,7 +80,7 @@ def limits_of_top(
     rows = question.rows(answers)
     report = top_limits_report(rows, files)
     measures = ("acceptance", "limit", "sequential_limit")
-    print_top_limits(report, output.write(report, lambda: list(top_records(rows, measures))))
+    print_top_limits(report, output.write(report, lambda: top_records(rows, measures)))
     return finish(failures)
 
 

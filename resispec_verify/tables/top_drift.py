@@ -60,8 +60,8 @@ def check_standard(rules: Sequence[Rule]) -> None:
     for rule in rules:
         if rule.name not in _STANDARD or rule != make_rule(rule.name):
             raise InputError(
-                f"--rule {label(rule)}: what it leaves after a rejection needs whole rows; of top-k files drift "
-                "has specinfer (and speculative with --candidates 1); kl and limits say what else holds of it"
+                f"--rule {label(rule)}: what it leaves after a rejection needs whole rows; of top-k files "
+                "drift has specinfer (and speculative with --candidates 1); kl and limits say what else holds"
             )
 
 
