@@ -28,7 +28,7 @@ from .programs import (
 )
 from .proposals import PROPOSALS, fixed, hub_pairs, shuffled
 from .proxy import Proxy, get_proxy
-from .registry import MARGINALS, PATH_RULES
+from .registry import MARGINALS, PATH_RULES, TREE_RULES
 from .sequences import chain_law, emitted_law, reused_coins, reused_race, step_law
 from .shipped.k_seq import k_seq_rho
 from .shipped.optimal_joint import best_pieces
@@ -37,11 +37,13 @@ from .shipped.resispec import resispec
 from .shipped.spechub import spechub
 from .shipped.specinfer import specinfer
 from .steps import accept_ratio, positive_part_residual
+from .trees import drawn_trees, fork, tree_law
 
 __all__ = [
     "MARGINALS",
     "PATH_RULES",
     "PROPOSALS",
+    "TREE_RULES",
     "Law",
     "PathIdentity",
     "Proxy",
@@ -55,8 +57,10 @@ __all__ = [
     "chain_law",
     "complete",
     "emitted_law",
+    "drawn_trees",
     "enumerate_rule",
     "fixed",
+    "fork",
     "get_proxy",
     "hub_pairs",
     "independent",
@@ -90,5 +94,6 @@ __all__ = [
     "specinfer",
     "step_law",
     "total_variation",
+    "tree_law",
     "without_replacement",
 ]

@@ -10,11 +10,26 @@ from typing import Any, TypeVar
 from .engine import Joint, Transcription
 from .laws import Law
 
-__all__ = ["MARGINALS", "PATH_RULES", "Blocks", "Chain", "Entry", "Path", "transcribes", "transcribes_paths"]
+__all__ = [
+    "MARGINALS",
+    "PATH_RULES",
+    "TREE_RULES",
+    "Blocks",
+    "Chain",
+    "Entry",
+    "Path",
+    "Shape",
+    "Tree",
+    "transcribes",
+    "transcribes_paths",
+    "transcribes_trees",
+]
 
 Path = tuple[int, ...]
 Chain = Callable[[Path], Law]
 Blocks = dict[Path, Fraction]
+Shape = tuple["Shape", ...]  # one a child
+Tree = tuple[tuple[int, "Tree"], ...]  # a token and what is below it, one a child
 Make = TypeVar("Make", bound=Callable[..., Any])
 
 
@@ -49,6 +64,8 @@ class Entry:
 MARGINALS: dict[str, Entry] = {}
 #: Rules over paths: (target, draft, paths, **options) -> blocks, and how the paths are drawn.
 PATH_RULES: dict[str, tuple[Callable[..., Blocks], Callable[..., Any]]] = {}
+#: Rules over trees: (target, draft, tree, **options) -> blocks, and how siblings are drawn.
+TREE_RULES: dict[str, tuple[Callable[..., Blocks], str]] = {}
 
 
 def transcribes(name: str, proposal: str = "iid", **takes: Any) -> Callable[[Make], Make]:
@@ -70,6 +87,17 @@ def transcribes_paths(
     def enter(verify: Make) -> Make:
         assert name not in PATH_RULES, f"{name} is transcribed twice"
         PATH_RULES[name] = (verify, draw)
+        return verify
+
+    return enter
+
+
+def transcribes_trees(name: str, siblings: str) -> Callable[[Make], Make]:
+    """The same for a rule over trees, whose siblings are drawn "iid" or "without-replacement"."""
+
+    def enter(verify: Make) -> Make:
+        assert name not in TREE_RULES, f"{name} is transcribed twice"
+        TREE_RULES[name] = (verify, siblings)
         return verify
 
     return enter

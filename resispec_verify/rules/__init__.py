@@ -17,6 +17,7 @@ from resispec_verify.rules.proposals import Iid as Iid
 from resispec_verify.rules.proposals import Pairs as Pairs
 from resispec_verify.rules.proposals import Proposal as Proposal
 from resispec_verify.rules.proposals import WithoutReplacement as WithoutReplacement
+from resispec_verify.rules.tree_rule import TreeRule as TreeRule
 from resispec_verify.rules.tuple_rule import TupleRule as TupleRule
 
 if TYPE_CHECKING:
@@ -26,13 +27,17 @@ if TYPE_CHECKING:
     from resispec_verify.rules.registry import PATH_RULES as PATH_RULES
     from resispec_verify.rules.registry import RULES as RULES
     from resispec_verify.rules.registry import SHIPPED as SHIPPED
+    from resispec_verify.rules.registry import TREE_RULES as TREE_RULES
     from resispec_verify.rules.registry import make_path_rule as make_path_rule
     from resispec_verify.rules.registry import make_rule as make_rule
+    from resispec_verify.rules.registry import make_tree_rule as make_tree_rule
     from resispec_verify.rules.shipped.block import Block as Block
     from resispec_verify.rules.shipped.csd import CSD as CSD
     from resispec_verify.rules.shipped.eagle import Eagle as Eagle
     from resispec_verify.rules.shipped.eagle_resispec import EagleResiSpec as EagleResiSpec
     from resispec_verify.rules.shipped.easd import EASD as EASD
+    from resispec_verify.rules.shipped.gbv import GBV as GBV
+    from resispec_verify.rules.shipped.hsd import HSD as HSD
     from resispec_verify.rules.shipped.k_seq import KSeq as KSeq
     from resispec_verify.rules.shipped.llama_cpp import LlamaCpp as LlamaCpp
     from resispec_verify.rules.shipped.medusa import Medusa as Medusa
@@ -60,6 +65,7 @@ if TYPE_CHECKING:
     from resispec_verify.rules.shipped.speculative import Speculative as Speculative
     from resispec_verify.rules.shipped.synthetic import Synthetic as Synthetic
     from resispec_verify.rules.shipped.token_match import TokenMatch as TokenMatch
+    from resispec_verify.rules.shipped.traversal import Traversal as Traversal
 else:
 
     def __getattr__(name: str) -> Any:

@@ -15,8 +15,18 @@ from resispec_verify.inputs import shown
 from resispec_verify.rules import shipped
 from resispec_verify.rules.interface import Described, Rule
 from resispec_verify.rules.path_rule import PathRule
+from resispec_verify.rules.tree_rule import TreeRule
 
-__all__ = ["NEED_PARAMETERS", "PATH_RULES", "RULES", "SHIPPED", "make_path_rule", "make_rule"]
+__all__ = [
+    "NEED_PARAMETERS",
+    "PATH_RULES",
+    "RULES",
+    "SHIPPED",
+    "TREE_RULES",
+    "make_path_rule",
+    "make_rule",
+    "make_tree_rule",
+]
 
 
 def _shipped() -> list[type[Described]]:
@@ -43,6 +53,9 @@ NEED_PARAMETERS: dict[str, type[Rule]] = {n: rule for n, rule in _RULES.items() 
 #: Rules that verify a path of several tokens.
 PATH_RULES: dict[str, type[PathRule]] = {rule.name: rule for rule in SHIPPED if issubclass(rule, PathRule)}
 
+#: Rules that decide about a whole tree.
+TREE_RULES: dict[str, type[TreeRule]] = {rule.name: rule for rule in SHIPPED if issubclass(rule, TreeRule)}
+
 
 def make_rule(name: str, **options: Any) -> Rule:
     """The rule of that name; ``options`` of other rules are left out.
@@ -60,8 +73,13 @@ def make_rule(name: str, **options: Any) -> Rule:
             f"rule {name!r} verifies paths of several tokens and needs a rounds dump; a flat dump has one "
             "position at a time"
         )
+    if name in TREE_RULES:
+        raise InputError(
+            f"rule {name!r} decides about whole trees and needs laws after every node of one; "
+            "evidence.tree_rules.tree_marginal enumerates it"
+        )
     if name not in _RULES:
-        raise _unknown(name, [*RULES, *NEED_PARAMETERS, *PATH_RULES])
+        raise _unknown(name, [*RULES, *NEED_PARAMETERS, *PATH_RULES, *TREE_RULES])
     known = {key for rule in _RULES.values() for key in _fields(rule)}
     if unknown := set(options) - known:
         raise InputError(f"no rule has the option {sorted(unknown)[0]!r} (known: {', '.join(sorted(known))})")
@@ -74,6 +92,13 @@ def make_path_rule(name: str, **options: Any) -> PathRule:
     if name not in PATH_RULES:
         raise _unknown(name, list(PATH_RULES))
     return PATH_RULES[name](**options)
+
+
+def make_tree_rule(name: str, **options: Any) -> TreeRule:
+    """The tree rule of that name; raises `InputError` on an unknown name."""
+    if name not in TREE_RULES:
+        raise _unknown(name, list(TREE_RULES))
+    return TREE_RULES[name](**options)
 
 
 def _unknown(name: str, known: list[str]) -> InputError:

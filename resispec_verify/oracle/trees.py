@@ -1,0 +1,82 @@
+"""Rules that decide about a whole tree, enumerated on chains of a few tokens.
+
+A shape is nested: one tuple a child, in order. A drawn tree has a token beside each of them. Such a rule emits a
+block, the tokens up to a node and one of its own; `paths.complete` makes a law of sequences of these blocks.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from .laws import Law
+from .registry import TREE_RULES, Blocks, Chain, Path, Shape, Tree
+
+__all__ = ["drawn_trees", "fork", "tree_law", "without"]
+
+
+def fork(paths: int, length: int, trunk: int = 0) -> Shape:
+    """`paths` paths that part after a trunk of so many tokens; their length counts the trunk."""
+    below: Shape = ()
+    for _ in range(length - trunk - 1):
+        below = (below,)
+    shape: Shape = (below,) * paths
+    for _ in range(trunk):
+        shape = (shape,)
+    return shape
+
+
+def without(law: Law, token: int) -> Law:
+    """A law with a token struck out; all 0 where nothing else has mass."""
+    rest = 1 - law[token]
+    return tuple(mass / rest if x != token and rest else Fraction(0) for x, mass in enumerate(law))
+
+
+def drawn_trees(draft: Chain, shape: Shape, siblings: str, prefix: Path = ()) -> list[tuple[Tree, Fraction]]:
+    """Every tree of a shape, with its probability.
+
+    Children come in order: independent draws, or, "without-replacement", each from what is left of the
+    draft's law; where nothing is left, there is no further child.
+    """
+    drawn: list[tuple[Tree, Law, Fraction]] = [((), tuple(draft(prefix)), Fraction(1))]
+    for below in shape:
+        more = []
+        for tree, law, chance in drawn:
+            if not any(law):
+                more.append((tree, law, chance))
+            for token, mass in enumerate(law):
+                if mass == 0:
+                    continue
+                rest = without(law, token) if siblings == "without-replacement" else law
+                for subtree, weight in drawn_trees(draft, below, siblings, (*prefix, token)):
+                    more.append(((*tree, (token, subtree)), rest, chance * mass * weight))
+        drawn = more
+    return [(tree, chance) for tree, _, chance in drawn]
+
+
+def tree_law(rule: str, target: Chain, draft: Chain, shape: Shape, **options: Any) -> Blocks:
+    """The exact joint law of the block that a rule emits over trees of a shape.
+
+    Parameters
+    ----------
+    rule : str
+        A key of `TREE_RULES`, which also says how siblings are drawn.
+    target, draft : callable (prefix) -> law
+    shape : nested tuples
+        One a child, see `fork`.
+    **options
+        Those of the rule's transcription.
+
+    Returns
+    -------
+    dict from tuples of tokens to Fraction
+    """
+    if rule not in TREE_RULES:
+        raise ValueError(f"rule must be one of {', '.join(TREE_RULES)}, got {rule!r}")
+    verify, siblings = TREE_RULES[rule]
+    law: Blocks = {}
+    for tree, weight in drawn_trees(draft, shape, siblings):
+        for emitted, chance in verify(target, draft, tree, **options).items():
+            if chance > 0:
+                law[emitted] = law.get(emitted, Fraction(0)) + weight * chance
+    return law

@@ -1,0 +1,58 @@
+"""Rules that decide about a whole drafted tree at once: which node is accepted, and what follows it.
+
+They need the laws of target and draft after every node, so a flat dump is not enough.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Literal
+
+from resispec_verify.arrays import Array
+from resispec_verify.rules.interface import Described
+
+__all__ = ["TreeRule"]
+
+
+class TreeRule(Described):
+    """A rule over a tree of N nodes, the root included; frozen and pure like `Rule`."""
+
+    #: How the children of a node are drawn, in their order: independently, or no token twice.
+    siblings: ClassVar[Literal["iid", "without-replacement"]]
+
+    @abstractmethod
+    def outcome(
+        self, targets: Array, drafts: Array, tokens: Any, parents: tuple[int, ...]
+    ) -> tuple[Array, Array]:
+        """Where a tree is left, and what follows.
+
+        Parameters
+        ----------
+        targets, drafts : array (..., N, V)
+            The laws after each node; those of the draft after a node without children are not looked at.
+        tokens : integer array (..., N)
+            The token of each node; that of the root, node 0, is not looked at.
+        parents : tuple of int, N of them
+            The parent of each node, -1 for the root; parents come before their children.
+
+        Returns
+        -------
+        ends : array (..., N)
+            Probability that the tokens up to exactly this node are accepted.
+        corrections : array (..., N, V)
+            The law of the token emitted after this node, given that the tree is left there.
+
+        Raises
+        ------
+        InputError
+            A tree of a shape that the rule is not for.
+        """
+
+
+def children_of(parents: tuple[int, ...]) -> list[list[int]]:
+    """The children of each node, in order."""
+    children: list[list[int]] = [[] for _ in parents]
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            children[parent].append(node)
+    return children
