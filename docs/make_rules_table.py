@@ -23,8 +23,8 @@ emitted token, by enumeration in fractions, with the rule's own proposal and def
 {pairs} pairs of laws over four or five tokens and one to three candidates. `inexact` comes with a
 witness that can be checked by hand. `exact` means: on this family. `exact-if` is for rules whose own
 parameter decides; their TV and witness belong to the other value. Path rules are measured on chains,
-with and without memory, by the joint law of all tokens of a block, paths of one and two tokens; their
-witness shows the law of the first token.
+with and without memory, by the joint law of all tokens of a block, paths of one and two tokens; tree
+rules the same, on {trees}. The witnesses of both show the law of the first token.
 
 | rule | candidates | claimed | measured | TV max |
 |---|---|---|---|---:|
@@ -62,7 +62,8 @@ def _witness(r: dict[str, Any]) -> str:
     w = r["witness"]
     text = f"target ({', '.join(w['target'])}), draft ({', '.join(w['draft'])}), "
     chain = w.get("chain")
-    text += f"{chain} chain, paths of {w['candidates']}" if chain else f"n = {w['candidates']}"
+    tree = w.get("tree") or f"paths of {w['candidates']}"
+    text += f"{chain} chain, {tree}" if chain else f"n = {w['candidates']}"
     if w.get("options"):
         text += ", " + ", ".join(f"`{key}` = {value}" for key, value in w["options"].items())
     return f"- `{r['rule']}`: {text}; emits{' first' if chain else ''} ({', '.join(w['marginal'])})"
@@ -77,10 +78,10 @@ def _weights(law: Any) -> str:
 
 def page() -> str:
     """The page as it should be."""
-    from resispec_verify.catalogue.measured import FAMILY, rules_table
+    from resispec_verify.catalogue.measured import FAMILY, TREES, rules_table
 
     rows = rules_table()
-    lines = [HEAD.format(pairs=len(FAMILY))[:-1]]
+    lines = [HEAD.format(pairs=len(FAMILY), trees="; ".join(TREES))[:-1]]
     for r in rows:
         claimed = "exact" if r["claims_exact"] else "lossy"
         tv = "" if r["tv_max"] is None else f"{r['tv_max']:.4f}"

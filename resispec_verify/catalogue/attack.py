@@ -21,6 +21,7 @@ from resispec_verify.errors import InputError
 from resispec_verify.oracle import (
     MARGINALS,
     PATH_RULES,
+    TREE_RULES,
     fixed,
     limit_by_prefixes,
     limit_fixed,
@@ -362,6 +363,7 @@ def _check(name: str, vocab: int, candidates: int | None, seconds: float) -> Non
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         why = "the oracle has no transcription of" if name in CATALOGUE else "unknown rule"
+        why = "trees are not searched, and this rule decides about them:" if name in TREE_RULES else why
         raise InputError(f"--attack: {why} {name!r}{hint} (those it can attack: {', '.join(known)})")
     if not 2 <= vocab <= 8:
         raise InputError(f"--vocab must be 2 to 8 for enumeration in fractions, got {vocab}")

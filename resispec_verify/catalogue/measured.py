@@ -10,18 +10,22 @@ from typing import Any
 from resispec_verify.oracle import (
     MARGINALS,
     PATH_RULES,
+    TREE_RULES,
     block_law,
     complete,
+    fork,
     marginal,
     memoryless,
     rotating,
     sequence_law,
     total_variation,
+    tree_law,
 )
 from resispec_verify.rules.interface import Described, Rule
 from resispec_verify.rules.registry import SHIPPED
+from resispec_verify.rules.tree_rule import TreeRule
 
-__all__ = ["CATALOGUE", "CHAINS", "FAMILY", "Case", "Law", "measure", "rules_table"]
+__all__ = ["CATALOGUE", "CHAINS", "FAMILY", "TREES", "Case", "Law", "measure", "rules_table"]
 
 Law = tuple[Fraction, ...]
 
@@ -48,6 +52,15 @@ FAMILY: tuple[tuple[Law, Law], ...] = (
 )
 CANDIDATES = (1, 2, 3)
 CHAINS = {"memoryless": memoryless, "rotating": rotating}
+#: Shapes of trees: how deep, and nested as the oracle has them. Those after the first three are no paths.
+TREES: dict[str, tuple[int, Any]] = {
+    "2 siblings": (1, fork(2, 1)),
+    "3 siblings": (1, fork(3, 1)),
+    "2 paths of 2": (2, fork(2, 2)),
+    "1 of 2 siblings with 2 children": (2, (((), ()), ())),
+    "2 siblings after 1 token": (2, fork(2, 2, trunk=1)),
+}
+PATHS = tuple(TREES)[:3]
 
 
 #: Every rule that is known.
@@ -56,18 +69,22 @@ CATALOGUE: dict[str, type[Described]] = {rule.name: rule for rule in SHIPPED}
 
 @dataclass(frozen=True)
 class Case:
-    """One input: a pair, the number of candidates, and for path rules how the laws make a chain."""
+    """One input: a pair, the number of candidates, and for path and tree rules how the laws make a chain.
+
+    For a tree rule the number of candidates is the depth, and ``tree`` the name of the shape.
+    """
 
     target: Law
     draft: Law
     candidates: int
     chain: str | None = None
+    tree: str | None = None
 
 
 def measure(name: str, case: Case, **options: Any) -> tuple[Fraction, Law]:
     """Total variation from what should be emitted, and the law of the (first) token emitted.
 
-    For a path rule the distance is that of the joint law of ``candidates + 1`` tokens.
+    For a path or tree rule the distance is that of the joint law of ``candidates + 1`` tokens.
     """
     if case.chain is None:
         law = marginal(name, case.target, case.draft, case.candidates, **options).law
@@ -75,7 +92,11 @@ def measure(name: str, case: Case, **options: Any) -> tuple[Fraction, Law]:
     make = CHAINS[case.chain]
     target, draft = make(case.target), make(case.draft)
     length = case.candidates + 1
-    emitted = complete(block_law(name, target, draft, case.candidates, **options), target, length)
+    if case.tree is not None:
+        blocks = tree_law(name, target, draft, TREES[case.tree][1], **options)
+    else:
+        blocks = block_law(name, target, draft, case.candidates, **options)
+    emitted = complete(blocks, target, length)
     wanted = sequence_law(target, length)
     keys = sorted(emitted.keys() | wanted.keys())
     distance = total_variation(
@@ -98,6 +119,9 @@ def _on_paths(name: str) -> bool:
 
 def cases(name: str) -> Iterator[Case]:
     """Every input of the table for a rule."""
+    if name in TREE_RULES:
+        yield from _trees(CATALOGUE[name])
+        return
     if _on_paths(name):
         kinds, counts = list(CHAINS), range(1, max(CANDIDATES))
     else:
@@ -106,6 +130,13 @@ def cases(name: str) -> Iterator[Case]:
         for kind in kinds:
             for target, draft in FAMILY:
                 yield Case(target, draft, n, kind)
+
+
+def _trees(rule: Any) -> Iterator[Case]:
+    for tree in PATHS if rule.paths_only else TREES:
+        for chain in CHAINS:
+            for target, draft in FAMILY:
+                yield Case(target, draft, TREES[tree][0], chain, tree)
 
 
 def _worst(name: str, options: Mapping[str, Any]) -> tuple[Fraction, dict[str, Any] | None]:
@@ -127,6 +158,8 @@ def witness_of(case: Case, law: Law, options: Mapping[str, Any]) -> dict[str, An
     }
     if case.chain is not None:
         found["chain"] = case.chain
+    if case.tree is not None:
+        found["tree"] = case.tree
     if options:
         found["options"] = {key: str(value) for key, value in options.items()}
     return found
@@ -136,10 +169,10 @@ def _row(rule: type[Described]) -> dict[str, Any]:
     row = {
         "rule": rule.name,
         "source": rule.source,
-        "proposal": rule.proposal.name if issubclass(rule, Rule) else "paths",
+        "proposal": _proposal(rule),
         "claims_exact": rule.claims_exact,
     }
-    if rule.name not in MARGINALS and rule.name not in PATH_RULES:
+    if not any(rule.name in known for known in (MARGINALS, PATH_RULES, TREE_RULES)):
         reason = rule.untranscribed or "the oracle has no transcription of it"
         empty = {"condition": reason, "tier": None, "tv_max": None, "witness": None}
         return {**row, "measured": "not measured", **empty}
@@ -156,3 +189,9 @@ def _row(rule: type[Described]) -> dict[str, Any]:
         "tv_max": float(worst),
         "witness": witness,
     }
+
+
+def _proposal(rule: type[Described]) -> str:
+    if issubclass(rule, Rule):
+        return rule.proposal.name
+    return f"trees, {rule.siblings}" if issubclass(rule, TreeRule) else "paths"

@@ -19,7 +19,7 @@ from resispec_verify.errors import InputError
 from resispec_verify.inputs import arrays, shown
 from resispec_verify.rules.path_rule import PathRule
 
-__all__ = ["PathMarginal", "joint_law", "path_marginal"]
+__all__ = ["PathMarginal", "joint_law", "levels_of", "path_marginal"]
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ def path_marginal(rule: PathRule, targets: Sequence[Any], drafts: Sequence[Any])
     length = len(drafts)
     if len(targets) != length + 1:
         raise InputError(f"a path of {length} tokens needs {length + 1} target levels, got {len(targets)}")
-    targets = _levels(targets, "targets")
+    targets = levels_of(targets, "targets")
     vocab = targets[0].shape[-1]
-    drafts = _levels(drafts, "drafts", vocab)
+    drafts = levels_of(drafts, "drafts", vocab)
     paths = np.indices((vocab,) * length).reshape(length, vocab**length).T
     prefixes = [tuple(paths[:, :i].T) for i in range(length + 1)]
 
@@ -110,7 +110,8 @@ def path_marginal(rule: PathRule, targets: Sequence[Any], drafts: Sequence[Any])
     return PathMarginal(joint, joint_law(targets), reach.sum(axis=0), rounding)
 
 
-def _levels(chain: Sequence[Any], name: str, vocab: int | None = None) -> list[np.ndarray]:
+def levels_of(chain: Sequence[Any], name: str, vocab: int | None = None) -> list[np.ndarray]:
+    """The levels of a chain in float64; raises `InputError` where they are none, by their ``name``."""
     named = {f"{name}[{i}]": level for i, level in enumerate(chain)}
     levels = [to_numpy(level).astype(np.float64, copy=False) for level in arrays(**named).values()]
     vocab = vocab or (levels[0].shape[-1] if levels and levels[0].ndim else 0)

@@ -19,6 +19,8 @@ class TreeRule(Described):
 
     #: How the children of a node are drawn, in their order: independently, or no token twice.
     siblings: ClassVar[Literal["iid", "without-replacement"]]
+    #: Whether it is for paths of one length that part at the root, and for no other tree.
+    paths_only: ClassVar[bool] = False
 
     @abstractmethod
     def outcome(

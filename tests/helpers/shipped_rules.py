@@ -9,6 +9,8 @@ from typing import Any
 from resispec_verify.rules import (
     CSD,
     EASD,
+    GBV,
+    HSD,
     Block,
     Medusa,
     OptimalSiblings,
@@ -79,8 +81,11 @@ KNOWN = {
     "block": Known(
         "exact-if", "1/80", (Block("token"), Block("block", "product"), Block("token", "product"))
     ),
+    "hsd": Known("exact-if", "7/100", (HSD("last"),)),
     "medusa": Known("inexact", "249/250", (Medusa(correction="target"),)),
     "openvino": Known("inexact", "1"),
+    "traversal": Known("exact"),
+    "gbv": Known("exact-if", "83409/523030", (GBV("drawn"),)),
 }
 
 

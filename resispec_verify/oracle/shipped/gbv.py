@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from functools import lru_cache
 
 from ..laws import Law
 from ..paths import sequence_law
@@ -21,21 +22,13 @@ def gbv(target: Chain, draft: Chain, tree: Tree, *, ties: str = "index") -> Bloc
     the mass up to it. With ``ties = "drawn"`` ratios are cut at 1, and the first drawn of equals is taken.
     """
     paths = [_tokens(branch) for branch in tree]
-    cut = ties == "drawn"
     lengths = {len(path) for path in paths}
     if len(lengths) != 1:
         raise ValueError("gbv verifies paths of one length that part at the root")
 
-    def key(path: Path, by_index: bool) -> list[tuple[Any, ...]]:
-        ratios = [_ratio(target(path[:i]), draft(path[:i]), x, cut) for i, x in enumerate(path)]
-        return [(ratio, x) if by_index else (ratio,) for ratio, x in zip(ratios, path, strict=True)]
-
-    chance: dict[Path, Fraction] = {}
-    mass = Fraction(0)
-    law = sequence_law(draft, lengths.pop())
-    for path in sorted(law, key=lambda path: key(path, True)):
-        chance[path] = (mass + law[path]) ** len(paths) - mass ** len(paths)
-        mass += law[path]
+    (length,) = lengths
+    rank = _ranks(target, draft, ties)
+    chance = _greatest(target, draft, ties, length, len(paths))
 
     def skewed(prefix: Path) -> Law:
         after = [Fraction(0)] * len(draft(prefix))
@@ -45,8 +38,34 @@ def gbv(target: Chain, draft: Chain, tree: Tree, *, ties: str = "index") -> Bloc
         total = sum(after, Fraction(0))
         return tuple(weight / total for weight in after)
 
-    best = max(paths, key=lambda path: key(path, not cut))
-    return block(target, skewed, [best])
+    left = paths
+    for i in range(length):
+        best = max(left, key=lambda path: rank(path, i)[: 1 if ties == "drawn" else 2])
+        left = [path for path in left if path[i] == best[i]]
+    return block(target, skewed, left[:1])
+
+
+def _ranks(target: Chain, draft: Chain, ties: str) -> Callable[[Path, int], tuple[Fraction, int]]:
+    """Of token i of a path among the tokens after the same prefix."""
+
+    def rank(path: Path, i: int) -> tuple[Fraction, int]:
+        x = path[i]
+        ratio = target(path[:i])[x] / draft(path[:i])[x]
+        return (min(ratio, Fraction(1)) if ties == "drawn" else ratio, x)
+
+    return rank
+
+
+@lru_cache(maxsize=4)
+def _greatest(target: Chain, draft: Chain, ties: str, length: int, count: int) -> Blocks:
+    """Probability of each path to be the greatest of so many."""
+    rank, law = _ranks(target, draft, ties), sequence_law(draft, length)
+    chance: Blocks = {}
+    mass = Fraction(0)
+    for path in sorted(law, key=lambda path: [rank(path, i) for i in range(length)]):
+        chance[path] = (mass + law[path]) ** count - mass**count
+        mass += law[path]
+    return chance
 
 
 def _tokens(branch: tuple[int, Tree]) -> Path:
@@ -54,8 +73,3 @@ def _tokens(branch: tuple[int, Tree]) -> Path:
     if len(below) > 1:
         raise ValueError("gbv verifies paths that part at the root")
     return (token, *(_tokens(below[0]) if below else ()))
-
-
-def _ratio(p: Law, q: Law, token: int, cut: bool) -> Fraction:
-    ratio = p[token] / q[token]
-    return min(ratio, Fraction(1)) if cut else ratio

@@ -52,6 +52,7 @@ class GBV(TreeRule):
     source = "Greedy multi-path block verification (Thomas, Pal 2026, arXiv 2602.16961)"
     place = 320
     siblings: ClassVar[Literal["iid", "without-replacement"]] = "iid"
+    paths_only = True
     inexact_with: ClassVar[Mapping[str, Any] | None] = {"ties": "drawn"}
     exact_if = "the path that it picks is the greatest of the order that its law s is computed with"
 
