@@ -15,7 +15,7 @@ import numpy as np
 from resispec_verify.errors import InputError
 from resispec_verify.evidence.path_rules import PathMarginal, joint_law, levels_of
 from resispec_verify.inputs import shown
-from resispec_verify.rules.tree_rule import TreeRule
+from resispec_verify.rules.tree_rule import TreeRule, children_of
 
 __all__ = ["tree_marginal"]
 
@@ -124,19 +124,24 @@ def _weights(
     parents: tuple[int, ...],
     drafts: list[np.ndarray],
 ) -> np.ndarray:
-    """Probability of each tree, ``(T,)``."""
+    """Probability of each tree, ``(T,)``; see `rules.tree_rule.Siblings`."""
     weights = np.ones(len(tokens))
-    before: dict[int, list[int]] = {}
-    for node, parent in enumerate(parents[1:], start=1):
+    for parent, children in enumerate(children_of(parents)):
         prefix = prefixes[parent]
+        if not children:
+            continue
         law = drafts[len(prefix)][prefix] + np.zeros((len(tokens), 1))
-        if siblings == "without-replacement":
-            for other in before.setdefault(parent, []):
-                law = np.where(np.arange(law.shape[1]) == tokens[:, other, None], 0.0, law)
-            before[parent].append(node)
+        for child in children:
             total = law.sum(axis=1)
             if ((total <= 0) & (weights > 0)).any():
                 raise InputError(f"node {parent} has more children than tokens that the draft can draw")
-            law = law / np.where(total > 0, total, 1.0)[:, None]
-        weights = weights * np.take_along_axis(law, tokens[:, node, None], axis=1)[:, 0]
+            mass = np.take_along_axis(law, tokens[:, child, None], axis=1)[:, 0]
+            if siblings == "best-and-one" and child != children[-1]:
+                weights = weights * (law.argmax(axis=1) == tokens[:, child])
+            elif siblings == "iid":
+                weights = weights * mass
+            else:
+                weights = weights * mass / np.where(total > 0, total, 1.0)
+            if siblings != "iid":
+                law = np.where(np.arange(law.shape[1]) == tokens[:, child, None], 0.0, law)
     return weights

@@ -93,7 +93,7 @@ def transcribes_paths(
 
 
 def transcribes_trees(name: str, siblings: str) -> Callable[[Make], Make]:
-    """The same for a rule over trees, whose siblings are drawn "iid" or "without-replacement"."""
+    """The same for a rule over trees, whose `siblings` are drawn as in `trees.drawn_trees`."""
 
     def enter(verify: Make) -> Make:
         assert name not in TREE_RULES, f"{name} is transcribed twice"

@@ -35,19 +35,22 @@ def without(law: Law, token: int) -> Law:
 def drawn_trees(draft: Chain, shape: Shape, siblings: str, prefix: Path = ()) -> list[tuple[Tree, Fraction]]:
     """Every tree of a shape, with its probability.
 
-    Children come in order: independent draws, or, "without-replacement", each from what is left of the
-    draft's law; where nothing is left, there is no further child.
+    Children come in order: "iid" draws; "without-replacement", each from what is left of the draft's law; or,
+    "best-and-one", the best token of what is left, ties to the lowest index, and last a draw from it. Where
+    nothing is left, there is no further child.
     """
     drawn: list[tuple[Tree, Law, Fraction]] = [((), tuple(draft(prefix)), Fraction(1))]
-    for below in shape:
+    for i, below in enumerate(shape):
         more = []
         for tree, law, chance in drawn:
             if not any(law):
                 more.append((tree, law, chance))
             for token, mass in enumerate(law):
+                if siblings == "best-and-one" and i < len(shape) - 1:
+                    mass = Fraction(law.index(max(law)) == token and mass > 0)
                 if mass == 0:
                     continue
-                rest = without(law, token) if siblings == "without-replacement" else law
+                rest = law if siblings == "iid" else without(law, token)
                 for subtree, weight in drawn_trees(draft, below, siblings, (*prefix, token)):
                     more.append(((*tree, (token, subtree)), rest, chance * mass * weight))
         drawn = more

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from resispec_verify.rules.shipped.synthetic import Synthetic as Synthetic
     from resispec_verify.rules.shipped.token_match import TokenMatch as TokenMatch
     from resispec_verify.rules.shipped.traversal import Traversal as Traversal
+    from resispec_verify.rules.shipped.univer import UniVer as UniVer
 else:
 
     def __getattr__(name: str) -> Any:

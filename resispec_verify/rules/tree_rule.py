@@ -11,14 +11,17 @@ from typing import Any, ClassVar, Literal
 from resispec_verify.arrays import Array
 from resispec_verify.rules.interface import Described
 
-__all__ = ["TreeRule"]
+__all__ = ["Siblings", "TreeRule", "children_of"]
+
+#: Independent draws; no token twice; or the best tokens of the draft in turn, and last one drawn from the others.
+Siblings = Literal["iid", "without-replacement", "best-and-one"]
 
 
 class TreeRule(Described):
     """A rule over a tree of N nodes, the root included; frozen and pure like `Rule`."""
 
-    #: How the children of a node are drawn, in their order: independently, or no token twice.
-    siblings: ClassVar[Literal["iid", "without-replacement"]]
+    #: How the children of a node are drawn, in their order.
+    siblings: ClassVar[Siblings]
     #: Whether it is for paths of one length that part at the root, and for no other tree.
     paths_only: ClassVar[bool] = False
 

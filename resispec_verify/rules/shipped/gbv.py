@@ -29,7 +29,7 @@ from resispec_verify.errors import InputError
 from resispec_verify.kernels.elementwise.probabilities import at
 from resispec_verify.kernels.elementwise.residuals import normalize
 from resispec_verify.rules.shipped.block import Block
-from resispec_verify.rules.tree_rule import TreeRule, children_of
+from resispec_verify.rules.tree_rule import Siblings, TreeRule, children_of
 
 __all__ = ["GBV"]
 
@@ -51,7 +51,7 @@ class GBV(TreeRule):
     claims_exact = True
     source = "Greedy multi-path block verification (Thomas, Pal 2026, arXiv 2602.16961)"
     place = 320
-    siblings: ClassVar[Literal["iid", "without-replacement"]] = "iid"
+    siblings: ClassVar[Siblings] = "iid"
     paths_only = True
     inexact_with: ClassVar[Mapping[str, Any] | None] = {"ties": "drawn"}
     exact_if = "the path that it picks is the greatest of the order that its law s is computed with"

@@ -15,14 +15,14 @@ No deviations.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from array_api_compat import array_namespace
 
 from resispec_verify.arrays import Array
 from resispec_verify.kernels.elementwise.probabilities import at
 from resispec_verify.kernels.elementwise.residuals import normalize
-from resispec_verify.rules.tree_rule import TreeRule, children_of
+from resispec_verify.rules.tree_rule import Siblings, TreeRule, children_of
 
 __all__ = ["Traversal"]
 
@@ -35,7 +35,7 @@ class Traversal(TreeRule):
     claims_exact = True
     source = "Traversal Verification (Weng et al. 2025, arXiv 2505.12398)"
     place = 310
-    siblings: ClassVar[Literal["iid", "without-replacement"]] = "without-replacement"
+    siblings: ClassVar[Siblings] = "without-replacement"
 
     def outcome(
         self, targets: Array, drafts: Array, tokens: Any, parents: tuple[int, ...]
