@@ -70,7 +70,9 @@ def tree_marginal(
     drawn = weights > 0
     tokens, weights = tokens[drawn], weights[drawn]
     prefixes = [tuple(column[drawn] for column in prefix) for prefix in prefixes]
-    p = np.stack([targets[d][at] + np.zeros((len(tokens), 1)) for d, at in zip(depths, prefixes, strict=True)], 1)
+    p = np.stack(
+        [targets[d][at] + np.zeros((len(tokens), 1)) for d, at in zip(depths, prefixes, strict=True)], 1
+    )
     last = np.zeros((len(tokens), vocab))
     q = np.stack(
         [drafts[d][at] + last if d < length else last for d, at in zip(depths, prefixes, strict=True)], 1

@@ -1,7 +1,7 @@
 """Rules that decide about a whole tree, enumerated on chains of a few tokens.
 
-A shape is nested: one tuple a child, in order. A drawn tree has a token beside each of them. Such a rule emits a
-block, the tokens up to a node and one of its own; `paths.complete` makes a law of sequences of these blocks.
+A shape is nested: one tuple a child, in order. A drawn tree has a token beside each of them. Such a rule
+emits a block, the tokens up to a node and one of its own; `paths.complete` makes a law of sequences of them.
 """
 
 from __future__ import annotations

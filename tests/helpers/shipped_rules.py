@@ -85,6 +85,7 @@ KNOWN = {
     "medusa": Known("inexact", "249/250", (Medusa(correction="target"),)),
     "openvino": Known("inexact", "1"),
     "traversal": Known("exact"),
+    "univer": Known("exact"),
     "gbv": Known("exact-if", "83409/523030", (GBV("drawn"),)),
 }
 

@@ -1,4 +1,4 @@
-"""Rules over whole trees on toy chains, in floats: exact, as in the oracle, and with faults that must be seen."""
+"""Rules over whole trees on toy chains, in floats: exact, as in the oracle; faults must be seen."""
 
 from __future__ import annotations
 

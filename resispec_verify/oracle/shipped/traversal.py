@@ -13,7 +13,7 @@ __all__ = ["traversal"]
 
 @transcribes_trees("traversal", "without-replacement")
 def traversal(target: Chain, draft: Chain, tree: Tree) -> Blocks:
-    """The first leaf is accepted with its weight, or deleted and its parent changed; and so on to the root."""
+    """The first leaf is accepted with its weight, or deleted and its parent changed; so on to the root."""
     order = _prefixes(tree, ())  # depth-first
     p = {node: tuple(target(node)) for node in order}
     q = {node: tuple(draft(node)) for node in order}
@@ -32,7 +32,9 @@ def traversal(target: Chain, draft: Chain, tree: Tree) -> Blocks:
     blocks: Blocks = {}
     left = Fraction(1)
     while order:
-        leaf = next(node for node in order if not any(len(m) > len(node) and m[: len(node)] == node for m in order))
+        leaf = next(
+            node for node in order if not any(len(m) > len(node) and m[: len(node)] == node for m in order)
+        )
         accepted = left * weight[leaf]
         for token, mass in enumerate(p[leaf]):
             blocks[(*leaf, token)] = blocks.get((*leaf, token), Fraction(0)) + accepted * mass

@@ -1,19 +1,19 @@
 """Greedy multi-path block verification: of K paths the greatest in an order is verified as a block.
 
 Thomas and Pal, Greedy Multi-Path Block Verification for Faster Decoding in Speculative Sampling, arXiv
-2602.16961, read by its abstract and in a public implementation of it. After every prefix the tokens are ordered by
-p/q, ties by their index; paths are compared token by token. The greatest of K i.i.d. paths has, after a prefix
-on it, a next token of law
+2602.16961, read by its abstract and in a public implementation of it. After every prefix the tokens are
+ordered by p/q, ties by their index; paths are compared token by token. The greatest of K i.i.d. paths
+has, after a prefix on it, a next token of law
 
     s(x) = [(A + Q B(x) + Q q(x))^K - (A + Q B(x))^K] / [(A + Q)^K - A^K]
 
-with Q the draft's probability of the prefix, A that of paths below it, and B(x) the q-mass of the tokens below
-x. That path is verified by `block` with s in the place of q.
+with Q the draft's probability of the prefix, A that of paths below it, and B(x) the q-mass of the tokens
+below x. That path is verified by `block` with s in the place of q.
 
-Guarantee: exact over the block, for any order that is fixed by the laws, since the path verified is drawn from
-s. Assumptions: K paths of one length, i.i.d. from the declared draft. Deviation: the implementation read cuts
-p/q at 1 and then takes the first of equals, while its s counts the last of equals as the greatest; that is
-`ties="drawn"`, and not exact. What the paper does with ties was not to be had.
+Guarantee: exact over the block, for any order that is fixed by the laws, since the path verified is drawn
+from s. Assumptions: K paths of one length, i.i.d. from the declared draft. Deviation: the implementation
+read cuts p/q at 1 and then takes the first of equals, while its s counts the last of equals as the
+greatest; that is `ties="drawn"`, and not exact. What the paper does with ties was not to be had.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class GBV(TreeRule):
     Attributes
     ----------
     ties : {"index", "drawn"}
-        Which of equal tokens is the greater: that of the higher index, after p/q itself; or, p/q cut at 1, the
-        one drawn first, although the law s is that of the higher index.
+        Which of equal tokens is the greater: that of the higher index, after p/q itself; or, p/q cut at 1,
+        the one drawn first, although the law s is that of the higher index.
     """
 
     ties: Literal["index", "drawn"] = "index"

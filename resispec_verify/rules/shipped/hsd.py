@@ -1,21 +1,23 @@
 """Hierarchical speculative decoding: a path is verified by ratios of joint probabilities, from its end.
 
-Zhou et al., Overcoming Joint Intractability with Lossless Hierarchical Speculative Decoding, arXiv 2601.05724
-(Algorithm 2), read in a public transcription of it that names its equations, and in its authors' repository
-(ZhouYuxuanYX/Hierarchical-Speculative-Decoding). With ``r_i`` the ratio of the target's to the draft's probability
-of prefix i, and ``m_i`` the largest of 1, r_1, ..., r_i, prefix i < L passes with ``h_i = D / max(D, D')``, where ``D
-= sum (r_i p / m_i - q)_+`` and ``D' = sum (q - r_i p / m_i)_+`` over the next token, and ``h_L = min(1, r_L /
-m_{L-1})``. The longest prefix that passes is kept; the next token is drawn from ``norm((r_i p / m_i - q)_+)``.
+Zhou et al., Overcoming Joint Intractability with Lossless Hierarchical Speculative Decoding, arXiv
+2601.05724 (Algorithm 2), read in a public transcription of it that names its equations, and in its
+authors' repository (ZhouYuxuanYX/Hierarchical-Speculative-Decoding). With ``r_i`` the ratio of the
+target's to the draft's probability of prefix i, and ``m_i`` the largest of 1, r_1, ..., r_i, prefix i < L
+passes with ``h_i = D / max(D, D')``, where ``D = sum (r_i p / m_i - q)_+`` and ``D' = sum (q - r_i p /
+m_i)_+`` over the next token, and ``h_L = min(1, r_L / m_{L-1})``. The longest prefix that passes is kept;
+the next token is drawn from ``norm((r_i p / m_i - q)_+)``.
 
-Guarantee: exact over the block. This is `block` in other symbols, not a second rule: ``r_i / m_i`` is its w_i
-(divide ``w_i = min(1, w_{i-1} p / q)`` out: w_i is the least of r_i / r_j over j <= i), and ``max(D, D') = D' = D +
-1 - w_i``. So it accepts as many tokens as block verification, whatever is claimed; and that it could not accept
-more is block's optimality. Assumption: the path is drawn from the declared drafts. No deviations by default.
+Guarantee: exact over the block. This is `block` in other symbols, not a second rule: ``r_i / m_i`` is its
+w_i (divide ``w_i = min(1, w_{i-1} p / q)`` out: w_i is the least of r_i / r_j over j <= i), and ``max(D,
+D') = D' = D + 1 - w_i``. So it accepts as many tokens as block verification, whatever is claimed; and
+that it could not accept more is block's optimality. Assumption: the path is drawn from the declared
+drafts. No deviations by default.
 
-``cap="last"`` is what the authors' `algorithm_clean.py` does (at 89745108) instead: ``min(1, r_i)`` in the place of
-``r_i / m_i``, so that a prefix which was more probable than drafted once keeps that credit. Not exact. There,
-besides, a position is not stepped back from where r of the next prefix is 1 or more, and a token may be missing
-after the accepted ones where p = q; neither is in this file.
+``cap="last"`` is what the authors' `algorithm_clean.py` does (at 89745108) instead: ``min(1, r_i)`` in
+the place of ``r_i / m_i``, so that a prefix which was more probable than drafted once keeps that credit.
+Not exact. There, besides, a position is not stepped back from where r of the next prefix is 1 or more,
+and a token may be missing after the accepted ones where p = q; neither is in this file.
 """
 
 from __future__ import annotations

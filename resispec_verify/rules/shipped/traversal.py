@@ -1,15 +1,16 @@
 """Traversal verification: a tree is verified from its leaves to its root, and a path is kept as a whole.
 
-Weng et al., Traversal Verification for Speculative Tree Decoding, NeurIPS 2025, arXiv 2505.12398 (Algorithm 1),
-read by its abstract and in two public implementations of it. Every node has a weight: 1 at the root, and ``w_c =
-min(1, w_u p_u(c) / q_u(c))`` at a child c of u. The first leaf in depth-first order is accepted with its weight,
-together with all its ancestors, and the next token is drawn from its p. Else it is deleted, and its parent u is
-changed: with ``S = sum (w_u p_u - q_u)_+``, ``p_u <- (w_u p_u - q_u)_+ / S``, ``w_u <- S / (S + 1 - w_u)``, and the
-deleted token is struck out of q_u. Weights below u follow; a node whose children are all deleted is a leaf.
+Weng et al., Traversal Verification for Speculative Tree Decoding, NeurIPS 2025, arXiv 2505.12398
+(Algorithm 1), read by its abstract and in two public implementations of it. Every node has a weight: 1 at
+the root, and ``w_c = min(1, w_u p_u(c) / q_u(c))`` at a child c of u. The first leaf in depth-first order
+is accepted with its weight, together with all its ancestors, and the next token is drawn from its p. Else
+it is deleted, and its parent u is changed: with ``S = sum (w_u p_u - q_u)_+``, ``p_u <- (w_u p_u - q_u)_+
+/ S``, ``w_u <- S / (S + 1 - w_u)``, and the deleted token is struck out of q_u. Weights below u follow; a
+node whose children are all deleted is a leaf.
 
-Guarantee: exact over the tree (the accepted tokens, the corrected one, and the target's own continuation). On
-one path it is block verification. Assumption: siblings are drawn without replacement from the declared draft.
-No deviations.
+Guarantee: exact over the tree (the accepted tokens, the corrected one, and the target's own
+continuation). On one path it is block verification. Assumption: siblings are drawn without replacement
+from the declared draft. No deviations.
 """
 
 from __future__ import annotations
@@ -49,14 +50,19 @@ class Traversal(TreeRule):
         weights[0] = xp.ones(tokens.shape[:-1], dtype=targets.dtype, device=targets.device)
         p = {0: targets[..., 0, :]}
         q = {0: drafts[..., 0, :]}
-        left, visits = weights[0], [(0, 0)]  # not accepted so far; (node, how many of its children are deleted)
+        left, visits = (
+            weights[0],
+            [(0, 0)],
+        )  # not accepted so far; (node, how many of its children are deleted)
         while visits:
             node, deleted = visits.pop()
             if deleted < len(children[node]):
                 child = children[node][deleted]
                 visits += [(node, deleted + 1), (child, 0)]
                 token = tokens[..., child : child + 1]
-                weights[child] = _weight(weights[node], at(p[node], token)[..., 0], at(q[node], token)[..., 0])
+                weights[child] = _weight(
+                    weights[node], at(p[node], token)[..., 0], at(q[node], token)[..., 0]
+                )
                 p[child], q[child] = targets[..., child, :], drafts[..., child, :]
                 continue
             ends[node], laws[node] = left * weights[node], p[node]

@@ -1,18 +1,19 @@
-"""UniVer: weights are handed down a tree, by the best transport to each node's children, and tested from the leaves.
+"""UniVer: weights are handed down a tree, node by node, and tested from the leaves.
 
-Weng et al., UniVer: A Unified Perspective for Multi-step and Multi-draft Speculative Decoding, arXiv 2605.04543,
-read by its abstract and in a public implementation of it, a kernel in a fork of SGLang. The children of a node are
-the draft's best tokens, K - 1 of them, which are certain, and one that is drawn from the rest s of the draft.
-With w the weight of the node (1 at the root), the drawn child u has ``a(u) = min(1, w p(u) / s(u))``; with ``Z = sum
-(s - w p)_+``, a certain child k has ``a(k) = w p(k) (1 - a(u)) / Z``. In order, the weight of a child is its a
-over 1 less those before it. From the leaves to the root, a leaf is accepted with its weight, and a node whose
-children all failed with ``1 - (1 - a(u)) (1 - w) / Z / (1 - sum a)``; the next token is drawn from ``norm((w p -
-s)_+)`` without the certain children, or from the target after a leaf.
+Weng et al., UniVer: A Unified Perspective for Multi-step and Multi-draft Speculative Decoding, arXiv
+2605.04543, read by its abstract and in a public implementation of it, a kernel in a fork of SGLang. The
+children of a node are the draft's best tokens, K - 1 of them, which are certain, and one that is drawn
+from the rest s of the draft. With w the weight of the node (1 at the root), the drawn child u has ``a(u)
+= min(1, w p(u) / s(u))``; with ``Z = sum (s - w p)_+``, a certain child k has ``a(k) = w p(k) (1 - a(u))
+/ Z``. In order, the weight of a child is its a over 1 less those before it. From the leaves to the root,
+a leaf is accepted with its weight, and a node whose children all failed with ``1 - (1 - a(u)) (1 - w) / Z
+/ (1 - sum a)``; the next token is drawn from ``norm((w p - s)_+)`` without the certain children, or from
+the target after a leaf.
 
-Guarantee: exact over the tree. On one path it is block verification. Assumption: children are as above. The
-paper claims the best acceptance rate "under the conditional framework". How it treats children that are drawn
-in other ways was not to be had, so the rule is for these alone. Deviation: the implementation tests the drawn child
-first; here it is the last. Acceptance of the whole is the same, for a(u) and a(k) do not depend on the order.
+Guarantee: exact over the tree. On one path it is block verification. Assumption: children are as above.
+The paper claims the best acceptance rate "under the conditional framework". How it treats children that
+are drawn in other ways was not to be had, so the rule is for these alone. Deviation: the implementation
+tests the drawn child first; here it is the last. Neither a(u) nor a(k) depends on the order.
 """
 
 from __future__ import annotations
