@@ -82,7 +82,11 @@ def tree_marginal(
     joint, accepted = np.zeros((vocab,) * (length + 1)), np.zeros(length + 1)
     for node, (depth, prefix) in enumerate(zip(depths, prefixes, strict=True)):
         block = np.zeros((vocab,) * (depth + 1))
-        np.add.at(block, prefix if depth else (slice(None),), _emitted(reach, corrections, node, depth))
+        emitted = reach[:, node, None] * corrections[:, node, :]
+        if depth:
+            np.add.at(block, prefix, emitted)
+        else:
+            block = emitted.sum(axis=0)
         for level in targets[depth + 1 :]:
             block = block[..., None] * level
         joint += block
@@ -92,12 +96,6 @@ def tree_marginal(
     off = sum(float(np.abs(1.0 - level.sum(axis=-1)).max()) for level in (*targets, *drafts))
     rounding = off + 0.5 * float(np.finfo(np.float64).eps) * roundings
     return PathMarginal(joint, joint_law(targets), accepted, rounding)
-
-
-def _emitted(reach: np.ndarray, corrections: np.ndarray, node: int, depth: int) -> np.ndarray:
-    """Mass by tree and token after a node; summed over trees at the root, which has no prefix."""
-    emitted = reach[:, node, None] * corrections[:, node, :]
-    return emitted if depth else emitted.sum(axis=0)
 
 
 def _depths(parents: Sequence[int]) -> tuple[tuple[int, ...], list[int]]:

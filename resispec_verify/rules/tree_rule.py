@@ -13,7 +13,7 @@ from resispec_verify.rules.interface import Described
 
 __all__ = ["Siblings", "TreeRule", "children_of"]
 
-#: Independent draws; no token twice; or the best tokens of the draft in turn, and last a draw from the others.
+#: Independent draws; no token twice; or the best tokens of the draft, and last a draw from the others.
 Siblings = Literal["iid", "without-replacement", "best-and-one"]
 
 
