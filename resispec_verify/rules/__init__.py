@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from resispec_verify.rules.shipped.eagle_resispec import EagleResiSpec as EagleResiSpec
     from resispec_verify.rules.shipped.easd import EASD as EASD
     from resispec_verify.rules.shipped.gbv import GBV as GBV
+    from resispec_verify.rules.shipped.gls import GLS as GLS
     from resispec_verify.rules.shipped.hsd import HSD as HSD
     from resispec_verify.rules.shipped.k_seq import KSeq as KSeq
     from resispec_verify.rules.shipped.llama_cpp import LlamaCpp as LlamaCpp

@@ -9,9 +9,10 @@ from abc import abstractmethod
 from typing import Any, ClassVar, Literal
 
 from resispec_verify.arrays import Array
+from resispec_verify.errors import InputError
 from resispec_verify.rules.interface import Described
 
-__all__ = ["Siblings", "TreeRule", "children_of"]
+__all__ = ["Siblings", "TreeRule", "children_of", "paths_of"]
 
 #: Independent draws; no token twice; or the best tokens of the draft, and last a draw from the others.
 Siblings = Literal["iid", "without-replacement", "best-and-one"]
@@ -61,3 +62,26 @@ def children_of(parents: tuple[int, ...]) -> list[list[int]]:
         if parent >= 0:
             children[parent].append(node)
     return children
+
+
+def paths_of(parents: tuple[int, ...], name: str) -> list[list[int]]:
+    """The nodes of each path, from the first below the root on, for a rule that is for paths only.
+
+    Raises
+    ------
+    InputError
+        Paths that part below the root, or are of several lengths.
+    """
+    children, paths = children_of(parents), []
+    for node in children[0]:
+        path = [node]
+        while len(children[path[-1]]) == 1:
+            path.append(children[path[-1]][0])
+        paths.append(path)
+        if children[path[-1]]:
+            raise InputError(
+                f"{name} is for paths that part at the root; node {path[-1]} has several children"
+            )
+    if not paths or len({len(path) for path in paths}) > 1:
+        raise InputError(f"{name} needs paths of one length, got lengths {[len(path) for path in paths]}")
+    return paths

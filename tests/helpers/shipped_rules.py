@@ -86,6 +86,7 @@ KNOWN = {
     "openvino": Known("inexact", "1"),
     "traversal": Known("exact"),
     "univer": Known("exact"),
+    "gls": Known("exact", best_alone=False),
     "gbv": Known("exact-if", "83409/523030", (GBV("drawn"),)),
 }
 

@@ -29,7 +29,7 @@ from resispec_verify.errors import InputError
 from resispec_verify.kernels.elementwise.probabilities import at
 from resispec_verify.kernels.elementwise.residuals import normalize
 from resispec_verify.rules.shipped.block import Block
-from resispec_verify.rules.tree_rule import Siblings, TreeRule, children_of
+from resispec_verify.rules.tree_rule import Siblings, TreeRule, paths_of
 
 __all__ = ["GBV"]
 
@@ -65,7 +65,7 @@ class GBV(TreeRule):
     ) -> tuple[Array, Array]:
         """See `TreeRule.outcome`: the children of the root each begin a path, all of one length."""
         xp = array_namespace(targets, drafts, tokens)
-        paths = _paths(parents)
+        paths = paths_of(parents, self.name)
         ratios = _ratios(targets, drafts)
         if self.ties == "drawn":
             ratios = xp.clip(ratios, None, 1.0)
@@ -128,21 +128,6 @@ class GBV(TreeRule):
             before = node
         assert greater is not None
         return xp.asarray(greater)
-
-
-def _paths(parents: tuple[int, ...]) -> list[list[int]]:
-    """The nodes of each path, from the first below the root on."""
-    children, paths = children_of(parents), []
-    for node in children[0]:
-        path = [node]
-        while len(children[path[-1]]) == 1:
-            path.append(children[path[-1]][0])
-        paths.append(path)
-        if children[path[-1]]:
-            raise InputError("gbv verifies paths that part at the root; a node below it has several children")
-    if not paths or len({len(path) for path in paths}) > 1:
-        raise InputError(f"gbv needs paths of one length, got lengths {[len(path) for path in paths]}")
-    return paths
 
 
 def _ratios(targets: Array, drafts: Array) -> Array:
