@@ -28,21 +28,11 @@ def gbv(target: Chain, draft: Chain, tree: Tree, *, ties: str = "index") -> Bloc
 
     (length,) = lengths
     rank = _ranks(target, draft, ties)
-    chance = _greatest(target, draft, ties, length, len(paths))
-
-    def skewed(prefix: Path) -> Law:
-        after = [Fraction(0)] * len(draft(prefix))
-        for path, weight in chance.items():
-            if path[: len(prefix)] == prefix:
-                after[path[len(prefix)]] += weight
-        total = sum(after, Fraction(0))
-        return tuple(weight / total for weight in after)
-
     left = paths
     for i in range(length):
         best = max(left, key=lambda path: rank(path, i)[: 1 if ties == "drawn" else 2])
         left = [path for path in left if path[i] == best[i]]
-    return block(target, skewed, left[:1])
+    return _verified(target, draft, ties, len(paths), left[0])
 
 
 def _ranks(target: Chain, draft: Chain, ties: str) -> Callable[[Path, int], tuple[Fraction, int]]:
@@ -66,6 +56,22 @@ def _greatest(target: Chain, draft: Chain, ties: str, length: int, count: int) -
         chance[path] = (mass + law[path]) ** count - mass**count
         mass += law[path]
     return chance
+
+
+@lru_cache(maxsize=1 << 10)
+def _verified(target: Chain, draft: Chain, ties: str, count: int, best: Path) -> Blocks:
+    """Block verification of one path, drawn as the greatest of so many."""
+    chance = _greatest(target, draft, ties, len(best), count)
+
+    def skewed(prefix: Path) -> Law:
+        after = [Fraction(0)] * len(draft(prefix))
+        for path, weight in chance.items():
+            if path[: len(prefix)] == prefix:
+                after[path[len(prefix)]] += weight
+        total = sum(after, Fraction(0))
+        return tuple(weight / total for weight in after)
+
+    return block(target, skewed, [best])
 
 
 def _tokens(branch: tuple[int, Tree]) -> Path:

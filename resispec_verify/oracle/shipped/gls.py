@@ -18,10 +18,10 @@ Decays = dict[Fraction, Fraction]
 
 @transcribes_trees("gls", "iid")
 def gls(target: Chain, draft: Chain, tree: Tree) -> Blocks:
-    """Active paths are those that have drawn what was emitted; the next token is of the race over all of them.
+    """Active paths are those that have drawn what was emitted; the next token wins the race over all of them.
 
-    Given the drafted tokens: path k's token x won the race of ``S_i / q_i``, and what is emitted wins that of ``min
-    over k of S_i / p_i`` over the same clocks S, fresh at every token.
+    Given the drafted tokens: path k's token x won the race of ``S_i / q_i``, and what is emitted wins that of
+    ``min over k of S_i / p_i`` over the same clocks S, fresh at every token.
     """
     if any(below and len(below) != 1 for below in _below(tree)):
         raise ValueError("gls verifies paths of one length that part at the root")
@@ -29,7 +29,7 @@ def gls(target: Chain, draft: Chain, tree: Tree) -> Blocks:
 
     def walk(prefix: Path, active: Sequence[Tree], chance: Fraction) -> None:
         drawn = tuple(branch[0][0] for branch in active)
-        for y, mass in enumerate(_emitted(tuple(target(prefix)), tuple(draft(prefix)), drawn)):
+        for y, mass in enumerate(_emitted(tuple(target(prefix)), tuple(draft(prefix)), tuple(sorted(drawn)))):
             going = [branch[0][1] for branch in active if branch[0][0] == y]
             if mass == 0:
                 continue
@@ -70,8 +70,8 @@ def _emitted(p: Law, q: Law, drawn: Path) -> Law:
 def _draws(p: Law, q: Law, x: int, y: int | None) -> Decays:
     """Probability that a path draws x, given that its clocks ``S_i`` exceed ``p_i t``, and S_y equals it.
 
-    By the time u = v t at which x wins, S_x = q_x u: of the others none may come before, ``S_i > q_i u``, which is
-    more than is known from ``v > p_i / q_i`` on.
+    By the time u = v t at which x wins, S_x = q_x u: of the others none may come before, ``S_i > q_i u``,
+    which is more than is known from ``v > p_i / q_i`` on.
     """
     ratio = [p[i] / q[i] if q[i] else None for i in range(len(p))]
     start, end = ratio[x], ratio[y] if y is not None else None

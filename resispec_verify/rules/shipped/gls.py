@@ -101,7 +101,7 @@ def _emitted(p: Array, q: Array, drawn: Any, active: Array) -> Array:
 def _draws(p: Array, q: Array, token: Any, active: Array, *, first: bool) -> Decays:
     """Probability that a path draws a token, by the time t of the first of all clocks.
 
-    With ``first`` the clock is its own, and of each token in turn; else it is another path's. An inactive path
+    With ``first`` the clock is its own, and of each token in turn; else another path's. An inactive path
     counts as certain.
     """
     xp = array_namespace(p, q)
