@@ -94,7 +94,7 @@ def _emits(witness: dict[str, Any]) -> str:
     text = f"target ({', '.join(witness['target'])}), draft ({', '.join(witness['draft'])}), "
     emitted = "emits"
     if chain := witness.get("chain"):
-        text += f"{chain} chain, paths of {witness['candidates']}"
+        text += f"{chain} chain, {witness.get('tree') or 'paths of ' + str(witness['candidates'])}"
         emitted = "emits first"
     else:
         text += f"n = {witness['candidates']}"
