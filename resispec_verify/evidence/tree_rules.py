@@ -78,10 +78,25 @@ def tree_marginal(
         [drafts[d][at] + last if d < length else last for d, at in zip(depths, prefixes, strict=True)], 1
     )
     ends, corrections = rule.outcome(p, q, tokens, parents)
-    reach = weights[:, None] * ends
-    joint, accepted = np.zeros((vocab,) * (length + 1)), np.zeros(length + 1)
-    for node, (depth, prefix) in enumerate(zip(depths, prefixes, strict=True)):
-        block = np.zeros((vocab,) * (depth + 1))
+    joint, accepted = _completed(weights[:, None] * ends, corrections, prefixes, targets)
+    # As for a path, but a law passes through a sum and a division for each child deleted before it.
+    roundings = (len(parents) + 1) * (2 * vocab + 8) * (length + 1) + len(tokens)
+    off = sum(float(np.abs(1.0 - level.sum(axis=-1)).max()) for level in (*targets, *drafts))
+    rounding = off + 0.5 * float(np.finfo(np.float64).eps) * roundings
+    return PathMarginal(joint, joint_law(targets), accepted, rounding)
+
+
+def _completed(
+    reach: np.ndarray,
+    corrections: np.ndarray,
+    prefixes: list[tuple[np.ndarray, ...]],
+    targets: list[np.ndarray],
+) -> tuple[np.ndarray, np.ndarray]:
+    """The law of completed blocks, and the mass left at each depth."""
+    joint, accepted = np.zeros((targets[0].size,) * len(targets)), np.zeros(len(targets))
+    for node, prefix in enumerate(prefixes):
+        depth = len(prefix)
+        block = np.zeros((targets[0].size,) * (depth + 1))
         emitted = reach[:, node, None] * corrections[:, node, :]
         if depth:
             np.add.at(block, prefix, emitted)
@@ -91,11 +106,7 @@ def tree_marginal(
             block = block[..., None] * level
         joint += block
         accepted[depth] += reach[:, node].sum()
-    # As for a path, but a law passes through a sum and a division for each child deleted before it.
-    roundings = (len(parents) + 1) * (2 * vocab + 8) * (length + 1) + len(tokens)
-    off = sum(float(np.abs(1.0 - level.sum(axis=-1)).max()) for level in (*targets, *drafts))
-    rounding = off + 0.5 * float(np.finfo(np.float64).eps) * roundings
-    return PathMarginal(joint, joint_law(targets), accepted, rounding)
+    return joint, accepted
 
 
 def _depths(parents: Sequence[int]) -> tuple[tuple[int, ...], list[int]]:

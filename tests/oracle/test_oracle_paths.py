@@ -113,5 +113,5 @@ def test_chains():
     assert rotating(f("1/2", "1/3", "1/6"))((1,)) == f("1/3", "1/6", "1/2")
     assert sequence_law(memoryless(f("1/2", "1/2")), 0) == {(): 1}
     assert complete({(0,): F(1)}, memoryless(f("1/4", "3/4")), 2) == {(0, 0): F(1, 4), (0, 1): F(3, 4)}
-    with pytest.raises(ValueError, match=r"rule must be one of block, medusa, .*got 'specinfer'"):
+    with pytest.raises(ValueError, match=r"rule must be one of block, hsd, medusa, .*got 'specinfer'"):
         block_law("specinfer", memoryless(f(1)), memoryless(f(1)), 1)

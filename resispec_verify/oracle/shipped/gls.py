@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
-from itertools import pairwise
 
 from ..laws import Law
 from ..registry import Blocks, Chain, Path, Tree, transcribes_trees
@@ -73,19 +72,19 @@ def _draws(p: Law, q: Law, x: int, y: int | None) -> Decays:
     By the time u = v t at which x wins, S_x = q_x u: of the others none may come before, ``S_i > q_i u``,
     which is more than is known from ``v > p_i / q_i`` on.
     """
-    ratio = [p[i] / q[i] if q[i] else None for i in range(len(p))]
-    start, end = ratio[x], ratio[y] if y is not None else None
-    assert start is not None
+    ratio = {i: p[i] / q[i] for i in range(len(p)) if q[i]}
+    start, end = ratio[x], ratio.get(y) if y is not None else None
     if x == y:  # it comes at its own time: nothing before
-        late = sum((q[i] * start - p[i] for i in range(len(p)) if q[i] and q[i] * start > p[i]), Fraction(0))
+        late = sum((q[i] * start - p[i] for i in ratio if q[i] * start > p[i]), Fraction(0))
         return {late: Fraction(1)}
-    stops = sorted({start, *(r for r in ratio if r is not None and r > start)})
+    stops = sorted({start, *(r for r in ratio.values() if r > start)})
     found: Decays = {}
-    for low, high in pairwise([*stops, None]):
+    for low, high in zip(stops, [*stops[1:], None], strict=True):
         if end is not None and low >= end:
             break
-        inside = [i for i in range(len(p)) if q[i] and ratio[i] <= low]  # x among them
-        speed, known = sum(q[i] for i in inside), sum(p[i] for i in inside)
+        inside = [i for i, r in ratio.items() if r <= low]  # x among them
+        speed = sum((q[i] for i in inside), Fraction(0))
+        known = sum((p[i] for i in inside), Fraction(0))
         found[speed * low - known] = found.get(speed * low - known, Fraction(0)) + q[x] / speed
         if high is not None:
             found[speed * high - known] = found.get(speed * high - known, Fraction(0)) - q[x] / speed
