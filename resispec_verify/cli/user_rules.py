@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from resispec_verify.errors import InputError
-from resispec_verify.rules import NEED_PARAMETERS, PATH_RULES, RULES, Rule
+from resispec_verify.rules import NEED_PARAMETERS, PATH_RULES, RULES, TREE_RULES, Rule
 from resispec_verify.rules.checked import CheckedRule, check_interface
 from resispec_verify.rules.foreign import muted, reason_of
 from resispec_verify.rules.given import check_counts
@@ -29,7 +29,7 @@ def choose_rules(names: list[str], candidates: int, **options: Any) -> tuple[Rul
         Unknown or unusable rule, an option that none of the rules has, two rules of one name, or a number of
         candidates that a rule is not defined for.
     """
-    names_taken = [*RULES, *NEED_PARAMETERS, *PATH_RULES]
+    names_taken = [*RULES, *NEED_PARAMETERS, *PATH_RULES, *TREE_RULES]
     given = {name: value for name, value in options.items() if value is not None}
     chosen: list[Rule] = []
     for name in dict.fromkeys(names):
