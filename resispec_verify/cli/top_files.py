@@ -16,6 +16,7 @@ from resispec_verify.errors import InputError
 from resispec_verify.report.top import print_top_drift, print_top_limits, print_top_verdicts
 from resispec_verify.rules import Rule
 from resispec_verify.runs.over_top import over_top
+from resispec_verify.tables.distinct import check_vocabulary
 from resispec_verify.tables.reading import position_range
 from resispec_verify.tables.top_drift import check_standard, top_drift, top_drift_records, top_drift_report
 from resispec_verify.tables.top_rows import TopQuestion, top_records
@@ -54,7 +55,7 @@ def kl_of_top(
 ) -> int:
     """`kl`, once options that it does not have are refused."""
     question = TopQuestion(rules.chosen(), rules.candidates, columns=output.csv is not None, shortest=True)
-    files, answers, failures = _over(source, reading, jobs, question.answer)
+    files, answers, failures = _over(source, reading, jobs, question.asked, question.answer)
     if not answers:
         return finish(failures)
     rows = question.rows(answers)
@@ -74,7 +75,7 @@ def limits_of_top(
 ) -> int:
     """`limits`, once options that it does not have are refused."""
     question = TopQuestion(rules, candidates, columns=output.csv is not None, sequential=True)
-    files, answers, failures = _over(source, reading, jobs, question.answer)
+    files, answers, failures = _over(source, reading, jobs, question.asked, question.answer)
     if not answers:
         return finish(failures)
     rows = question.rows(answers)
@@ -95,7 +96,7 @@ def drift_of_top(
     """`drift`, once options that it does not have are refused."""
     check_standard(rules)
     files, parts, failures = _over(
-        source, reading, jobs, lambda path, start, pairs: top_drift(pairs, candidates)
+        source, reading, jobs, (rules, candidates), lambda path, start, pairs: top_drift(pairs, candidates)
     )
     if not parts:
         return finish(failures)
@@ -117,6 +118,7 @@ def _over(
     source: SourceOptions,
     reading: ProposedReadingOptions,
     jobs: int,
+    asked: tuple[tuple[Rule, ...], int],
     work: Callable[[str, int, TopPairs], T],
 ) -> tuple[list[TopPairsDump], list[T], list[str]]:
     """The files that were used, the answers of their blocks in order, and a line for each that was not."""
@@ -125,6 +127,8 @@ def _over(
 
     def one(path: Path) -> tuple[TopPairsDump, list[T]]:
         dump = open_top_pairs(path)
+        if dump.vocab is not None:
+            check_vocabulary(*asked, dump.vocab, dump.path)
         say_notes(dump)
         first, last = position_range(dump, how)
         with progress(dump.path, last - first) as advance:
