@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from resispec_verify.dumps.kinds.top_rows import TopPairs
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.topk import bounds as kernel
-from resispec_verify.kernels.topk.completions import empty_law, empty_row
+from resispec_verify.kernels.topk.laws import empty_law, empty_row
 from resispec_verify.rules import Rule
 from resispec_verify.topk.cutting import shorten
 from resispec_verify.topk.known import acceptance_kind, biased_kind, is_iid, proof_of

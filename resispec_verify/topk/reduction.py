@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from resispec_verify.dumps.kinds.top_rows import TopPairs, TopRows
 from resispec_verify.errors import InputError
-from resispec_verify.kernels.topk.completions import FAR, WIDE, Lists, empty_law, empty_row, reduce_rows
+from resispec_verify.kernels.topk.completions import FAR, WIDE, reduce_rows
+from resispec_verify.kernels.topk.laws import Lists, empty_law, empty_row
 
 __all__ = ["Reduced", "blocks", "reduced", "refuse"]
 

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resispec_verify.kernels.jit import jit
-from resispec_verify.kernels.topk.completions import complete, excess_at
+from resispec_verify.kernels.topk.completions import complete
+from resispec_verify.kernels.topk.laws import excess_at
 
 __all__ = [
     "ANY", "FIRST", "JOINT", "K_SEQ", "SEQUENTIAL", "STANDARD", "Found", "bound_rows", "empty_found",
