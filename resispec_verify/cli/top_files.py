@@ -10,8 +10,8 @@ from resispec_verify.cli.options.readings import ProposedReadingOptions
 from resispec_verify.cli.options.sources import SourceOptions
 from resispec_verify.cli.options.work import DemandOptions, RuleOptions
 from resispec_verify.cli.output import progress, say_notes
-from resispec_verify.cli.over_dumps import finish, over_dumps
-from resispec_verify.dumps import TopPairs, TopPairsDump, is_top, open_top_pairs
+from resispec_verify.cli.over_dumps import collected, finish, over_dumps
+from resispec_verify.dumps import TopPairs, TopPairsDump, files_of, is_top, open_top_pairs
 from resispec_verify.errors import InputError
 from resispec_verify.report.top import print_top_drift, print_top_limits, print_top_verdicts
 from resispec_verify.rules import Rule
@@ -134,7 +134,9 @@ def _over(
         with progress(dump.path, last - first) as advance:
             return dump, over_top(dump, work, (first, last), jobs, advance)
 
-    used, failures = over_dumps(source.paths, one)
+    files, missing = collected(source.paths, files_of)
+    used, failures = over_dumps([file for some in files for file in some], one)
+    failures = missing + failures
     return [dump for dump, _ in used], [answer for _, answers in used for answer in answers], failures
 
 

@@ -218,6 +218,18 @@ def test_options_that_make_no_sense_are_refused(cli, files, command, options, wo
     assert_refused(cli(command, files[8], *options), words)
 
 
+def test_a_folder_of_them_is_pooled(cli, files, tmp_path):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for i in range(2):
+        save_top(folder / f"part{i}.npz", *logits(3, VOCAB, seed=i), 5)
+    (found,) = cli("kl", folder, "--rule", "specinfer", "--json", "-").json["results"]
+    assert found["positions"] == 6
+    (found,) = cli("limits", f"{folder}/*.npz", "--rule", "specinfer", "--json", "-").json["results"]
+    assert found["positions"] == 6
+    assert_refused(cli("compare", folder, files[8]), "is a directory")
+
+
 def test_kinds_are_not_mixed(cli, files):
     for command in ("kl", "limits", "drift"):
         assert_refused(cli(command, files["whole"], files[8]), "top8.npz", "run them one kind at a time")
