@@ -65,8 +65,8 @@ def test_replay_tells_the_first_divergence(cli, wrong, tmp_path):
     assert (row["decisions"], row["agree"], row["divergences"]) == (2, 1, 1)
     assert first | {"p": 0, "q": 0, "ratio": 0, "margin": 0, "allowance": 0, "u": 0} == {
         "path": str(wrong), "round": 1, "index": 0, "kind": "acceptance", "token": 0, "p": 0, "q": 0,
-        "ratio": 0, "u": 0, "logged": "accepted", "recomputed": "rejected", "margin": 0, "allowance": 0, "node": None,
-        "status": "divergence",
+        "ratio": 0, "u": 0, "logged": "accepted", "recomputed": "rejected", "margin": 0, "allowance": 0,
+        "status": "divergence", "node": None,
     }  # fmt: skip
     assert first["margin"] == pytest.approx(0.9 - 5 / 6, rel=1e-6)
     assert "round 1, index 0, token 0: p = 0.5, q = 0.6, p/q = 0.833333, u = 0.9" in done.err
