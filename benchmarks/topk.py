@@ -66,7 +66,7 @@ def write(path: Path, pairs: TopPairs, parts: int) -> None:
                 header = {"descr": column.dtype.str, "fortran_order": False, "shape": shape}
                 np.lib.format.write_array_header_1_0(file, header)
                 for _ in range(parts):
-                    file.write(np.ascontiguousarray(column))
+                    file.write(np.ascontiguousarray(column).data)
         with archive.open("vocab.npy", "w") as file:
             np.lib.format.write_array(file, np.asarray(VOCAB))
 

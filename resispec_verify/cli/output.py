@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -190,7 +190,7 @@ def write_json(path: Path, report: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(report, indent=2, allow_nan=False) + "\n")
 
 
-def write_csv(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
+def write_csv(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Write records as CSV with a header line."""
     write_text(path, csv_text(records))
 

@@ -1,7 +1,7 @@
 """Two files of top-k pairs of the same prefixes, or one and a dump of whole rows: how far apart they may be.
 
-Two laws with unseen tails are a pair like target and draft, so that their total variation and KL have the ends
-of `topk.bounds`.
+Two laws with unseen tails are a pair like target and draft, so that their total variation and KL have the
+ends of `topk.bounds`.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class TopComparison:
     a, b : str
         Their paths.
     columns : dict
-        ``position`` and, by "target" and "draft", pairs of ends: ``target_tv`` and so on; ``top_a``, ``top_b``
-        and ``status`` of the target's best token: ``same``, ``near-tie``, ``flip`` or, where an unseen token
-        may be the best, ``unknown``.
+        ``position`` and, by "target" and "draft", pairs of ends: ``target_tv`` and so on; ``top_a``,
+        ``top_b`` and ``status`` of the target's best token: ``same``, ``near-tie``, ``flip`` or, where an
+        unseen token may be the best, ``unknown``.
     k : list
         Tokens listed at most, by file; None for whole rows.
     """
@@ -95,8 +95,8 @@ def compare_top(
     one, other = (dump if isinstance(dump, TopPairsDump) else _Whole(dump, kind) for dump in (a, b))
     if one.positions != other.positions:
         raise InputError(
-            f"{one.path} has {one.positions} positions but {other.path} has {other.positions}; compare files of "
-            "the same prefixes"
+            f"{one.path} has {one.positions} positions but {other.path} has {other.positions}; compare files "
+            "of the same prefixes"
         )
     _same_tokens(one, other)
     start, stop = positions[0] or 0, one.positions if positions[1] is None else positions[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -89,10 +90,11 @@ def print_lines(console: Any, lines: Iterable[str]) -> None:
         console.print(line, markup=False, soft_wrap=True)
 
 
-def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
-    """Records as CSV with a header line."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(records[0]) if records else [], lineterminator="\n")
+def csv_text(records: Iterable[Mapping[str, Any]]) -> str:
+    """Records as CSV with a header line; they are taken one after the other."""
+    text, rest = io.StringIO(), iter(records)
+    first = next(rest, None)
+    writer = csv.DictWriter(text, fieldnames=list(first or ()), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(records)
+    writer.writerows(rest if first is None else itertools.chain([first], rest))
     return text.getvalue()

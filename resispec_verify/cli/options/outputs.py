@@ -1,6 +1,6 @@
 """Options of where results go."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ class JsonOption(Options):
     def write(
         self,
         report: Mapping[str, Any],
-        records: Callable[[], Sequence[Mapping[str, Any]]] = tuple,
+        records: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
         draw: Callable[[], Any] = lambda: None,
     ) -> Any:
         """Write what was asked for, lines and figure made now; the console for what is printed beside."""
