@@ -291,7 +291,7 @@ def test_what_is_saved_is_read_again(tmp_path, suffix):
         assert np.array_equal(getattr(one.target, name), getattr(other.target, name))
     assert again.meta["draft"] == {"file": "draft.json", "from": "sglang"}
     assert again.vocab == V
-    assert "end the name so" in refused(tmp_path / "x.csv", save_top_pairs, mapping=dump.mapping)
+    assert "end the name so" in refused(tmp_path / "x.csv", save_top_pairs, pairs=dump.mapping)
 
 
 def test_answers_one_a_line(tmp_path):
