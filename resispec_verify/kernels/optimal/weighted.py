@@ -2,8 +2,9 @@
 
 In a tree of candidates an accepted token x is worth ``v(x)``, the expected number of tokens that it brings:
 itself and what is accepted under it. With n i.i.d. candidates the masses m that an exact rule can accept are
-those with ``0 <= m <= p`` and ``m(H) <= 1 - (1 - q(H))**n`` for every set H: a polymatroid cut by a box, which is a
-polymatroid again. So ``sum v m`` is greatest where the tokens take, by descending v, as much as they can.
+those with ``0 <= m <= p`` and ``m(H) <= 1 - (1 - q(H))**n`` for every set H: a polymatroid cut by a box,
+which is a polymatroid again. So ``sum v m`` is greatest where the tokens, by descending v, take as much as
+they can.
 
 What token x can still take is ``min over H of 1 - (1 - q(H + x))**n - m(H)`` over the tokens H before it. The
 right-hand side is concave in q(H), so that the least is attained by the tokens T whose sets are exhausted
@@ -61,7 +62,7 @@ def _greedy(p, q, turn, size, n):
     masses = np.zeros(vocab)
     full = 0.0  # the draft of the exhausted tokens: they hold all that their set can
     for x in turn:
-        # The least over the prefixes, that of no other token first; blocks whose bound is no less are left out.
+        # The least over the prefixes, the empty one first; blocks whose bound is no less are left out.
         take, at = _mass(full, q[x], n), -1
         start, wins = full, _mass(0.0, full, n)
         for b in range(blocks):
@@ -131,8 +132,8 @@ def weighted_masses(
     values = np.asarray(values, np.float64)
     if values.shape != target.shape or not (np.isfinite(values) & (values >= 0)).all():
         raise InputError(
-            f"what accepted tokens are worth must be {target.shape[0]} numbers, finite and not negative, one a "
-            f"token; got an array of shape {values.shape}, least {values.min() if values.size else None}"
+            f"what accepted tokens are worth must be {target.shape[0]} numbers, one a token, finite and not "
+            f"negative; got an array of shape {values.shape}, least {values.min() if values.size else None}"
         )
     order = ratio_order(target, draft)
     size = int(np.count_nonzero(order.q > 0))  # tokens without draft come last in the order
@@ -145,10 +146,10 @@ def weighted_masses(
 
 
 def longest_layout(values: NDArray[np.float64]) -> Callable[..., Layout]:
-    """The layout whose race accepts the greatest value: ``OptimalJoint(find_layout=longest_layout(values))``.
+    """What finds the layout of the greatest value: ``OptimalJoint(find_layout=longest_layout(values))``.
 
-    The best layout for a target is that of a winner's law w with the least ``sum (p - w)+``. With the masses in
-    the place of p that is 0, so the winner x has ``w(x) >= m(x)``, and ``min(p, w) >= m`` is accepted of it.
+    The best layout for a target is that of a winner's law w with the least ``sum (p - w)+``. With the masses
+    in the place of p that is 0, so ``w >= m``, and of the winner at least ``min(p, w) >= m`` is accepted.
 
     Parameters
     ----------
