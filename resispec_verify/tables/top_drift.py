@@ -61,7 +61,7 @@ def check_standard(rules: Sequence[Rule]) -> None:
         if rule.name not in _STANDARD or rule != make_rule(rule.name):
             raise InputError(
                 f"--rule {label(rule)}: what it leaves after a rejection needs whole rows; of top-k files "
-                "drift has specinfer (and speculative with --candidates 1); kl and limits say what else holds"
+                "drift has specinfer and speculative; kl and limits say what else holds"
             )
 
 
@@ -117,7 +117,7 @@ def top_drift_report(
                 "rule": rule.name,
                 "label": label(rule),
                 "options": rule.options(),
-                "candidates": candidates,
+                "candidates": rule.verifiable(candidates),
                 "positions": count,
                 "index": i + 1,
                 "looked_at_bounds": means["looked"][i].tolist(),
@@ -128,7 +128,7 @@ def top_drift_report(
             }
         )
         for rule in rules
-        for i in range(candidates)
+        for i in range(rule.verifiable(candidates))
     ]
     return envelope("drift", results, form=FORM, dump=top_facts(files))
 
