@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resispec_verify.errors import InputError
-from resispec_verify.kernels.optimal.layouts import race_law
+from resispec_verify.kernels.optimal.layouts import best_layout, race_law
 from resispec_verify.kernels.optimal.transport import transport_limit
 from resispec_verify.kernels.optimal.weighted import longest_layout, weighted_masses
-from resispec_verify.oracle import limit_by_program
+from resispec_verify.oracle import enumerate_rule, limit_by_program
+from resispec_verify.oracle.shipped.optimal_joint import optimal_joint
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -76,6 +77,17 @@ def test_the_race_accepts_as_much(node, n):
     assert np.minimum(p, won) @ values == pytest.approx(masses @ values, abs=5 * 32 * n * len(p) * EPS)
 
 
+@given(nodes(4), st.integers(1, 3))
+def test_the_race_is_exact_in_fractions(node, n):
+    """The pieces of the layout, read as fractions: cuts that rounding moved cost no exactness."""
+    p, q, values = node
+    layout = longest_layout(floats(values))(floats(p), floats(q), n)
+    sizes = [Fraction(float(size)) for size in layout.length]
+    own = {x: sum(s for t, s in zip(layout.token, sizes, strict=True) if t == x) for x in set(layout.token)}
+    pieces = [(int(x), s / own[x] * q[x]) for x, s in zip(layout.token, sizes, strict=True)]
+    assert enumerate_rule(optimal_joint(n, pieces), p, q, n).law == p
+
+
 @pytest.mark.parametrize("vocab", [60, 400])
 @pytest.mark.parametrize("n", [2, 5])
 def test_blocks_leave_nothing_out(vocab, n):
@@ -109,13 +121,12 @@ def test_equal_values_attain_the_limit():
     assert found.sum() == pytest.approx(float(transport_limit(p, q, 3)), abs=16 * 3 * 500 * EPS)
 
 
-def test_a_longer_step_than_any_layout_that_ignores_values():
-    """Equal laws at the root but for one token: where to accept it is free, and what lies below decides."""
-    p, q, values = np.array([0.3, 0.4, 0.3]), np.array([0.6, 0.3, 0.1]), np.array([1.0, 1.0, 2.0])
-    # By hand: token 2 takes 1 - .9**2 = .19, then 0 takes .3, and 1 what 1 - .4**2 ... leaves, .4.
-    assert weighted_masses(p, q, values, 2) == pytest.approx([0.3, 0.4, 0.19], abs=4 * EPS)
-    swapped = np.array([2.0, 1.0, 1.0])
-    assert weighted_masses(p, q[::-1].copy(), swapped, 2) == pytest.approx([0.19, 0.4, 0.3], abs=4 * EPS)
+def test_worked_value():
+    """Token 0 is worth two: it takes 1 - .8**2, token 1 its p, and token 2 what 1 - .6**2 leaves of two."""
+    p, q, values = np.array([0.4, 0.1, 0.5]), np.array([0.2, 0.6, 0.2]), np.array([2.0, 1.0, 1.0])
+    assert weighted_masses(p, q, values, 2) == pytest.approx([0.36, 0.1, 0.28], abs=4 * EPS)
+    without = np.minimum(p, race_law(best_layout(p, q, 2), q, q, 2))
+    assert without == pytest.approx([0.28, 0.1, 0.36], abs=4 * EPS)  # as often, and worth 1.02 for 1.1
 
 
 def test_values_that_are_none_are_refused():

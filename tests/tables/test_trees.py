@@ -10,8 +10,10 @@ import pytest
 from resispec_verify.dumps.kinds.tree import tree_from_mapping
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.optimal.inclusion import included_without_replacement
+from resispec_verify.kernels.optimal.weighted import longest_layout
 from resispec_verify.oracle import PROPOSALS, block_law, limit_by_program, limit_without_replacement, marginal
 from resispec_verify.rules import RULES, make_rule
+from resispec_verify.rules.shipped.optimal_joint import OptimalJoint
 from resispec_verify.tables.tree_sampling import how_drawn
 from resispec_verify.tables.trees import add_trees, flat_acceptance
 from resispec_verify.topology import Topology
@@ -249,6 +251,36 @@ def test_on_no_single_tree_is_the_limit_below_the_best_rule(name):
     assert (above >= -EPS).all()
     if name in ("d2b2", "d3b1"):  # one level and paths leave nothing between
         assert (above <= EPS).all()
+
+
+def by_node(p, q, n):
+    """The layout for what lies below each node of a tree of three levels: at the root, acceptance below."""
+    root = np.allclose(p, [float(x) for x in TARGET[()]], rtol=0, atol=EPS)
+    below = [1.0 + limit_by_program(TARGET[(x,)], DRAFT[(x,)], 2) if root else 1.0 for x in range(3)]
+    return longest_layout(np.asarray(below))(p, q, n)
+
+
+def test_the_race_for_weighted_tokens_is_the_longest_step_that_decides_by_node(monkeypatch):
+    """A chain where all is accepted after token 0, and little after the others."""
+    for laws, root, after, others in (
+        (TARGET, (4, 1, 5), (6, 2, 2), (8, 1, 1)), (DRAFT, (2, 6, 2), (6, 2, 2), (1, 1, 8))
+    ):  # fmt: skip
+        for prefix, counts in (((), root), ((0,), after), ((1,), others), ((2,), others)):
+            monkeypatch.setitem(laws, prefix, tuple(F(k, 10) for k in counts))
+    tokens, weights = every_tree("iid")
+    dump = dump_of(tokens)
+    length = {}
+    for name, rule in (("race", OptimalJoint(find_layout=by_node)), ("joint", make_rule("optimal-joint"))):
+        rows = {}
+        add_trees(rows, [rule], dump, how_drawn(dump, {}), [D3B2])
+        (row,) = rows.values()
+        length[name] = np.dot(weights, row.length)
+    assert length["race"] == pytest.approx(longest(D3B2), abs=1e-8)
+    # After token 0 a candidate is accepted for sure, after the others with 1 - .9**2 + .2 = .39; at the root
+    # both accept with .74, token 0 with .36 or with .28.
+    assert length["race"] == pytest.approx(1.74 + 0.36 + 0.38 * 0.39, abs=EPS)
+    assert length["joint"] == pytest.approx(1.74 + 0.28 + 0.46 * 0.39, abs=EPS)
+    assert length["race"] <= np.dot(weights, row.limit) + EPS
 
 
 def chain_length(rule, target, draft):
