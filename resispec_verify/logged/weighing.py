@@ -21,6 +21,7 @@ from resispec_verify.logged.round_rows import read_rows
 from resispec_verify.logged.rounds_input import Rounds, read_rounds
 from resispec_verify.logged.weights import TRUNCATE, Weights
 from resispec_verify.rules import Block, PathRule, Rule
+from resispec_verify.sampling.text import needs_text
 from resispec_verify.tables.reading import Reading, pairs_of
 
 __all__ = ["Followed", "Weighing", "following", "weigh", "weights_of_dump", "weights_of_rounds"]
@@ -190,10 +191,17 @@ def weights_of_rounds(
     Raises
     ------
     InputError
-        As `read_rounds`; an emitted token that is not logged, an output that the rounds did not emit, or
-        block verification of drafts that are from another law than the declared one.
+        As `read_rounds`; an emitted token that is not logged, an output that the rounds did not emit,
+        block verification of drafts that are from another law than the declared one, or penalties that stand
+        still in a block.
     """
     rounds = read_rounds(path, kind=how.kind, stops=how.stops, options=how.options)
+    used = [rounds.sampling(r, how.options) for r in range(len(rounds.rounds))]
+    if any(needs_text(one) and one.reads_history == "block-start" for one in used):
+        raise InputError(
+            f"{path}: with history 'block-start' the target of a token depends on where its round began, and "
+            "no product of weights leads to one law of texts; state history 'token' if the engine had that"
+        )
     prompts = [one.prompt for one in open_rounds(path).rounds]
     if (k := rounds.emitted.differs) is not None:
         raise InputError(

@@ -10,7 +10,7 @@ from resispec_verify.errors import InputError
 from resispec_verify.sampling.orders import order_of
 from resispec_verify.sampling.text import Text, adjusted, adjusts, needs_mask, needs_text
 
-__all__ = ["adjusted_batch", "check_adjusting"]
+__all__ = ["adjusted_batch", "adjusted_rows", "check_adjusting"]
 
 
 def check_adjusting(dump: FlatDump, sampling: Sampling, kind: str) -> None:
@@ -72,21 +72,33 @@ def adjusted_batch(
     declared = sampling.draft_sampling
     if not (adjusts(sampling) or adjusts(declared)):
         return batch
-    texts = [_text(dump, int(i)) for i in positions]
 
     def rows(values: np.ndarray | None, one: Sampling, name: str) -> np.ndarray | None:
-        if values is None or not adjusts(one):
-            return values
-        try:
-            return adjusted(values.astype(np.float64), one, texts)
-        except InputError as error:
-            raise InputError(f"{dump.path}: {name}, positions from {positions[0]} on: {error}") from None
+        return None if values is None else adjusted_rows(dump, values, positions, one, name)
 
     drawn = proposal or declared
     target, draft = rows(batch.target, sampling, "target"), rows(batch.draft, declared, "draft")
     assert target is not None
     assert draft is not None
     return Batch(target, draft, rows(batch.proposal, drawn, "proposal"))
+
+
+def adjusted_rows(
+    dump: FlatDump, values: np.ndarray, positions: np.ndarray, sampling: Sampling, name: str
+) -> np.ndarray:
+    """Logits ``(n, V)`` of these positions with what the sampling does before temperature and filters.
+
+    Raises
+    ------
+    InputError
+        As `adjusted_batch`; ``name`` says which rows.
+    """
+    if not adjusts(sampling):
+        return values
+    try:
+        return adjusted(values.astype(np.float64), sampling, [_text(dump, int(i)) for i in positions])
+    except InputError as error:
+        raise InputError(f"{dump.path}: {name}, positions from {positions[0]} on: {error}") from None
 
 
 def _text(dump: FlatDump, i: int) -> Text:

@@ -369,3 +369,13 @@ def test_what_gives_no_weights_is_refused(tmp_path):
         weigh(log, make_rule("specinfer"), "rule", Weighing(candidates=2))
     with pytest.raises(InputError, match="decides about several candidates"):
         weigh(log, make_rule("spechub"), "rule", Weighing())
+
+
+def test_penalties_that_stand_still_in_a_block_have_no_one_target(tmp_path):
+    meta = {"sampling": {"order": "sglang-verify", "presence_penalty": 1.0}}
+    path = rounds(tmp_path / "r.pt", entry([0, 1], 2, 2), meta=meta, context_tokens=torch.tensor([1]))
+    with pytest.raises(InputError, match="depends on where its round began"):
+        weigh(path, make_rule("resispec"), "--rule", Weighing())
+    assert (
+        len(weigh(path, make_rule("resispec"), "--rule", Weighing(options={"history": "token"})).token) == 3
+    )

@@ -10,6 +10,7 @@ import resispec_verify as rv
 from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import open_dump
 from resispec_verify.errors import InputError
+from resispec_verify.logged.round_rows import read_rows
 from resispec_verify.logged.texts import rows_texts
 from resispec_verify.sampling.text import Text, adjusted
 from resispec_verify.tables.reading import Reading, pairs_of
@@ -237,3 +238,18 @@ def test_the_commands_take_an_order_and_a_history(tmp_path, cli):
     assert told.status == 1
     assert "history 'block-start' explains the log" in told.out
     assert cli(*arguments, "--history", "block-start").status == 0
+
+
+def test_a_barred_logit_counts_for_the_deviation_in_bounds_too(tmp_path):
+    """-1e9 bars a token and is finite: the deviation is large, and top-n-sigma keeps the others."""
+    logits = np.array([[1.0, 0.5, -1e9]])
+    rounds = [
+        {"draft_tokens": np.array([0]), "draft_logits": logits, "target_logits": np.repeat(logits, 2, 0)}
+    ]
+    sampling = Sampling(order="llama.cpp", top_n_sigma=1.0)
+    rows = read_rows("a round", rounds[0], slice(0, 2), sampling)
+    law, box = rows.p[0], rows.target_box().normalised()
+    assert law.argmin() == 2
+    assert law[1] > 0.3
+    assert (box.low[0] <= law).all()
+    assert (law <= box.high[0]).all()
