@@ -103,6 +103,7 @@ def _tail(lists, i, vocab):
         low - far <= left <= high + far
         and high - low <= WIDE
         and known <= WIDE
+        and (lists.most[i] > 0.0 or mass <= FAR)
         and (vocab < 0 or mass <= (vocab - listed) * lists.most[i] + FAR)
     )
     return mass, min(off, 1.0), is_law
