@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -155,7 +155,7 @@ def weights_of_dump(
     """
     candidates = how.candidates or 1
     found = Weights(dump.path, rule, rule.verifiable(candidates), how.truncate)
-    reading = Reading((Sampling(**how.options),) if how.options else None, kind=how.kind)
+    dump, reading = _asked(dump, how)
     length = dump.positions if followed.texts is None else dump.positions // followed.texts
     order = []
     for batch in pairs_of(dump, reading, advance=advance):
@@ -178,6 +178,16 @@ def weights_of_dump(
         found.notes.append(f"of {unknown} positions the emitted token is not known; they are left out")
     found.sort(order)
     return found
+
+
+def _asked(dump: FlatDump, how: Weighing) -> tuple[FlatDump, Reading]:
+    """The dump and how it is read: with each option in the place of what is stated, as in rounds."""
+    stated = dump.sampling
+    if set(how.options) <= {"order"}:
+        return dump, Reading(kind=how.kind, order=how.options.get("order"))
+    if isinstance(stated, tuple):
+        return replace(dump, sampling=tuple({**one, **how.options} for one in stated)), Reading(kind=how.kind)
+    return dump, Reading((Sampling(**{**(stated or {}), **how.options}),), kind=how.kind)
 
 
 def weights_of_rounds(

@@ -19,4 +19,4 @@ def test_what_is_stated_and_not_applied_is_said(cli, tmp_path):
     assert said in result.err
     assert "plain.pt: meta" not in result.err
     timed = cli("runtime", path, "--repeats", 1)
-    assert "stated.pt: meta states temperature, presence_penalty, which this command does not" in timed.err
+    assert "stated.pt: meta states temperature, top_p, presence_penalty, which" in timed.err

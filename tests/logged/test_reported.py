@@ -12,6 +12,8 @@ from resispec_verify.logged.inspection import inspect_dump
 from resispec_verify.logged.replay import replay
 from resispec_verify.logged.replay_summary import summarize_replay
 from resispec_verify.logged.rounds_input import read_rounds
+from resispec_verify.logged.tree_input import read_any_rounds
+from resispec_verify.logged.tree_replay import replay_any
 
 RAW = "the raw target"
 SPECULATIVE, VOCAB, T, K = make_rule("speculative"), 12, 0.7, 6
@@ -255,3 +257,18 @@ def test_a_penalty_beside_reported_values_goes_by_the_history(tmp_path):
     assert (found["verdict"], found["convention"]) == ("agree", "the target after temperature")
     torch.save(made, path)
     assert "save them as history" in inspect_dump(path)["problems"][0]
+
+
+def test_values_that_rounds_over_trees_reported_are_named_as_not_tested(tmp_path):
+    one = {
+        "tokens": torch.tensor([-1, 0]),
+        "parent": torch.tensor([-1, 0]),
+        "target_logits": torch.randn(2, 3),
+    }
+    one |= {"accepted_path": torch.tensor([1]), "next_token": 0}
+    for more, notes in (
+        ({}, []),
+        ({"reported_logprobs": torch.zeros(2)}, ["reported_logprobs of rounds over trees are not tested"]),
+    ):
+        torch.save({"rounds": [one | more]}, tmp_path / "r.pt")
+        assert replay_any(read_any_rounds(tmp_path / "r.pt"), make_rule("eagle")).notes == notes

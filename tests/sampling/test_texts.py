@@ -253,3 +253,21 @@ def test_a_barred_logit_counts_for_the_deviation_in_bounds_too(tmp_path):
     assert law[1] > 0.3
     assert (box.low[0] <= law).all()
     assert (law <= box.high[0]).all()
+
+
+def test_a_proposal_with_a_bias_of_its_own_has_it(tmp_path):
+    """Before, the bias was left out without a word; what the draft has goes on where it has none."""
+    path = flat(tmp_path, {"bad_words": [1]})
+    dump, bias = open_dump(path), Sampling(logit_bias={0: 2.0})
+
+    def drawn(proposal):
+        (batch,) = pairs_of(dump, Reading(kind="logits", proposal_sampling=lambda _: proposal))
+        return batch.pair.proposal
+
+    np.testing.assert_allclose(drawn(bias), softmax([[2.5, -1.0, 2.0], [0.0, 3.0, 1.0]]), atol=1e-15)
+    kept = softmax(np.array([[1.0, -np.inf, 4.0], [-4.0, -np.inf, 2.0]]))
+    np.testing.assert_allclose(drawn(Sampling(0.5)), kept, atol=1e-15)
+    with pytest.raises(InputError, match="save them as history"):
+        drawn(Sampling(repetition_penalty=1.2))
+    with pytest.raises(InputError, match="give its draft_sampling"):
+        rv.verify(path, rule="specinfer", proposal=Sampling(draft={"top_k": 2}))

@@ -7,7 +7,10 @@ import resispec_verify as rv
 from resispec_verify import topk
 from resispec_verify.dumps.kinds.top_rows import TopPairs, TopRows
 from resispec_verify.errors import InputError
-from resispec_verify.rules import make_rule
+from resispec_verify.evidence.marginal import tv_interval
+from resispec_verify.rules import ResiSpec, SpecInfer, make_rule
+from resispec_verify.tables.top_drift import check_standard
+from resispec_verify.verdict import Verdict
 
 
 def listed(path, p, q, k, dtype, tails):
@@ -90,3 +93,41 @@ def test_what_lists_are_off_by_is_kept_and_checked():
         wrong = TopRows(rows.tokens, rows.probabilities, rows.tail, rows.most, 4, off)
         with pytest.raises(InputError):
             topk.bounds(TopPairs(wrong, rows), make_rule("specinfer"), 1)
+
+
+class _Alike(SpecInfer):
+    """Says that it equals what it is not."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 0
+
+
+def test_a_rule_that_calls_itself_equal_to_a_shipped_one_is_not_exact_for_that():
+    law = topk.cut(np.array([[0.5, 0.3, 0.2]]), 2)
+    found = topk.bounds(TopPairs(law, law), _Alike(), 2)
+    assert found.proof is None
+    assert found.verdict is Verdict.UNDECIDED
+    assert found.acceptance.tolist() == [[0.0, 1.0]]
+    with pytest.raises(InputError, match="needs whole rows"):
+        check_standard([_Alike()])
+
+
+def test_resispec_is_not_inexact_for_what_a_list_may_be_off_by():
+    """One token's p, listed as 1e-3, is 0: many rejected tokens would each have given it that much."""
+    vocab, off = 33, 1e-3
+    p, q = np.zeros((1, vocab)), np.full((1, vocab), 1.0)
+    p[0, -1], q[0, 0], q[0, -1] = 1.0, 8.0, 0.02
+    q /= q.sum()
+    ids = np.arange(vocab, dtype=np.int32)[None]
+    listed = p.copy()
+    listed[0, 0] += off
+    exact = TopRows(ids, q, np.zeros((1, 2)), np.zeros(1), vocab)
+    for said in (None, np.full(1, off)):
+        pairs = TopPairs(TopRows(ids, listed, np.zeros((1, 2)), np.zeros(1), vocab, said), exact)
+        for n in (1, 2):
+            emitted = rv.operational_marginals(ResiSpec(), p, q, n)
+            tv = tv_interval(emitted, p)[1][0]
+            assert topk.bounds(pairs, ResiSpec(), n).emitted_tv[0, 0] <= tv + 1e-12
