@@ -41,6 +41,7 @@ __all__ = ["PrefixTree", "limits_of"]
 Floats = NDArray[np.float64]
 
 _BEST = OptimalJoint()
+_LEAF = 0
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def limits_of(
 
 def _by_node(tree: PrefixTree, topology: Topology, places: Sequence[int], proposal: Proposal) -> float:
     """The bound for rules that decide by node: what each node is worth, from the leaves up."""
-    shapes: dict[tuple[int, ...], int] = {}
+    shapes: dict[tuple[int, ...], int] = {(): _LEAF}
     shape, below = [0] * topology.nodes, np.zeros(topology.nodes)
     for node in reversed(range(topology.nodes)):
         children = list(topology.children[node])
@@ -114,7 +115,8 @@ def _by_node(tree: PrefixTree, topology: Topology, places: Sequence[int], propos
         shape[node] = shapes.setdefault(tuple(alike), len(shapes))
         if children:
             accepted, onward = _worth(tree, topology, places, node, proposal, alike)
-            below[node] = accepted + onward @ below[children]
+            with np.errstate(invalid="ignore"):  # a weight above 1e308
+                below[node] = accepted + onward @ below[children]
     return 1.0 + float(below[0])
 
 
@@ -142,13 +144,15 @@ def _worth(
         emitted = _BEST.emitted(state, tokens[None])[0]
         masses = _BEST.emitted_law(state, draft, n)[tokens]
         accepted = float(emitted.sum())
-    onward = np.empty(n)
+    onward = np.zeros(n)
     for j, token in enumerate(tokens.tolist()):
+        if alike[j] == _LEAF:
+            continue
         group = [i for i in range(n) if alike[i] == alike[j]]
         low, high = _among(draft, token, group, n, proposal)
         most = min(float(target[token]), high)
         twins = sum(int(tokens[i]) == token for i in group)
-        with np.errstate(divide="ignore", over="ignore"):  # below 1e-308
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # below 1e-308
             onward[j] = emitted[j] + np.divide(max(most - masses[j] * len(group) / n, 0.0), low * twins)
     return accepted, onward
 
