@@ -90,6 +90,12 @@ def test_no_chain_has_a_longer_step(n, monkeypatch):
     assert longer(n, 2)  # the check can fail
 
 
+def test_the_longest_step_holds_where_the_ratio_of_acceptances_does_not():
+    """d5b2 of docs/specinfer-bound.md: SpecInfer 83/27, optimal-joint 99/27."""
+    assert largest_ratio(2) < 99 / 83
+    assert bounds.longest(83 / 27, 5, 2) >= 99 / 27
+
+
 def test_standard_errors():
     values = np.asarray([1.0, 2.0, 4.0, 5.0])
     alone = tables.mean(values, range(4))
