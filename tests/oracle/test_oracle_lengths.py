@@ -33,7 +33,8 @@ def length(rule, node, levels, n, prefix=()):
     """Expected tokens of a step over the complete tree of so many levels; ``node(prefix)`` is (p, q)."""
     if levels == 1:
         return F(1)
-    parts = masses(rule, *node(prefix), n)
+    p, q = node(prefix)
+    parts = masses(rule, p, q, n)
     return 1 + sum(
         mass * length(rule, node, levels - 1, n, (*prefix, token)) for token, mass in enumerate(parts) if mass
     )
