@@ -203,5 +203,5 @@ def test_a_tail_that_no_token_may_have_is_refused():
     rows = TopRows(
         np.array([[0, 1]], np.int32), np.array([[0.5, 0.45]]), np.array([[0.05, 0.05]]), np.array([0.0])
     )
-    with pytest.raises(InputError, match="position 0: the target's listed probabilities and its tail"):
+    with pytest.raises(InputError, match="position 0: the target's list and its tail"):
         topk.bounds(TopPairs(rows, rows), make_rule("specinfer"), 1)
