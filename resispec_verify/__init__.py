@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from resispec_verify.distributions import Sampling as Sampling
     from resispec_verify.distributions import pair_from_logits as pair_from_logits
     from resispec_verify.distributions import pair_from_probabilities as pair_from_probabilities
+    from resispec_verify.dumps import TopPairs as TopPairs
+    from resispec_verify.dumps import TopRows as TopRows
     from resispec_verify.dumps import open_dump as open_dump
     from resispec_verify.dumps import open_rounds as open_rounds
     from resispec_verify.dumps import open_target as open_target
@@ -64,7 +66,9 @@ _NAMES = {
     ),
     "arrays": ("Array", "ArrayLike"),
     "distributions": ("Pair", "Sampling", "pair_from_logits", "pair_from_probabilities"),
-    "dumps": ("open_dump", "open_rounds", "open_target", "open_top_pairs", "open_tree"),
+    "dumps": (
+        "TopPairs", "TopRows", "open_dump", "open_rounds", "open_target", "open_top_pairs", "open_tree",
+    ),
     "dumps.importers": ("import_top_pairs", "save_top_pairs"),
     "errors": ("InputError",),
     "evidence.expansion": ("Budget",),
@@ -98,7 +102,9 @@ __all__ = [
     "SpecInfer",
     "Speculative",
     "State",
+    "TopPairs",
     "TopReport",
+    "TopRows",
     "Verdict",
     "VerifyReport",
     "WeightsReport",

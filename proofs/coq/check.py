@@ -106,6 +106,13 @@ TWINS = (
     ),
     Twin("specinfer_bound", "specinfer_below", "<= mass_q (S n) ^+ n * (", "<= mass_q (S n) ^+ n.+1 * ("),
     Twin("specinfer_bound", "mass_q_gt0", "1 <= s -> 0 < mass_q s.", "0 <= s -> 0 < mass_q s."),
+    Twin(
+        "specinfer_bound",
+        "specinfer_accepts",
+        "(specinfer (nseq n.+1 q) p) = phi p q (S n).",
+        "(specinfer (nseq n q) p) = phi p q (S n).",
+    ),
+    Twin("specinfer_bound", "pos_further", "0 <= w * y ->", "0 <= w ->"),
     Twin("theorem_1", "computed_1", "Qmake 141 290; Qmake 31 145]", "Qmake 142 290; Qmake 31 145]"),
     Twin("theorem_1", "computed_2", "Qmake 2131 11020]", "Qmake 2132 11020]"),
     Twin(

@@ -1,13 +1,15 @@
 (* How far SpecInfer can be below the limit of exact rules.
 
    Proved, for every finite V, every ordered field F, all laws p, q and every n. phi(t) = sum_x min(p(x), t q(x));
-   S 0 = 1 and S k.+1 = S k + (1 - phi(S k)). SpecInfer accepts one of n.+1 candidates with probability phi(S n).
+   S 0 = 1 and S k.+1 = S k + (1 - phi(S k)).
+   - SpecInfer accepts one of n.+1 candidates from q with probability phi(S n)           (specinfer_accepts).
    - A sequential rule of up to n candidates from q, whatever it remembers, that emits the set H with probability at
      most p(H) accepts with probability at most 1 + p(H) - q(H)^n                        (transport_bound).
    - For H = {x | p x <= S n * q x}, c = p(H) and u = q(H): 1 - phi(S n) <= u^n (u - c)  (specinfer_below).
    - So u > 0, and a rule of up to n.+1 candidates with marginal p accepts at most
-     1 + u - u^(n+1) - (1 - phi(S n)) / u^n                                              (specinfer_bound).
-   Left: that SpecInfer's acceptance is phi(S n); joint rules; the largest value over u, which needs roots. *)
+     1 + u - u^(n+1) - (1 - phi(S n)) / u^n                                              (specinfer_bound),
+     which is a bound by SpecInfer's acceptance                                          (specinfer_gap).
+   Left: joint rules; the largest value over u, which needs roots. *)
 
 From mathcomp Require Import all_ssreflect all_algebra ring.
 From Speculative Require Import laws token_free piecewise optimal_sequential.
@@ -159,5 +161,75 @@ have le_c : (1 - phi p q (S n)) / u ^+ n <= u - mass_p (S n).
   by rewrite ler_pdivr_mulr // mulrC specinfer_below.
 by apply: (@le_of_diff _ _ _ (u - mass_p (S n) - (1 - phi p q (S n)) / u ^+ n)); rewrite ?subr_ge0 //; ring.
 Qed.
+
+(* SpecInfer's own acceptance. Its residual after some rejections is (p - s q)_+, divided by its mass 1 - phi(s);
+   one more rejection takes s to next_time s. *)
+Definition next_time (s : F) : F := s + (1 - phi p q s).
+
+Lemma left_mass s : mass (fun x => pos (p x - s * q x)) = 1 - phi p q s.
+Proof. by rewrite /phi -p_law.2 -massB; apply: eq_mass => x; rewrite minC pos_min. Qed.
+
+Lemma next_time_full k s : phi p q s = 1 -> phi p q (iter k next_time s) = 1.
+Proof. by move=> full; elim: k => [| k IHk] //=; rewrite {1}/next_time IHk subrr addr0. Qed.
+
+Lemma pos_further (s w x y : F) : 0 <= w * y -> pos (pos (x - s * y) - w * y) = pos (x - (s + w) * y).
+Proof.
+move=> wy_ge0; rewrite mulrDl opprD addrA; have [nonneg_x | /ltW neg_x] := leP 0 (x - s * y).
+  by rewrite (pos_id nonneg_x).
+rewrite (pos_eq0 neg_x) sub0r pos_eq0 ?oppr_le0 // pos_eq0 //.
+by rewrite subr_le0 (le_trans neg_x).
+Qed.
+
+Lemma specinfer_from n s R : (forall x, (1 - phi p q s) * R x = pos (p x - s * q x)) ->
+  (1 - phi p q s) * acceptance (specinfer (nseq n q) R) = phi p q (iter n next_time s) - phi p q s.
+Proof.
+elim: n s R => [| n IHn] s R left_R; first by rewrite /= mulr0 subrr.
+have [w0 | w_neq0] := eqVneq (1 - phi p q s) 0.
+  have full : phi p q s = 1 by apply/esym/eqP; rewrite -subr_eq0 w0.
+  by rewrite next_time_full // full subrr mul0r.
+have w_gt0 : 0 < 1 - phi p q s by rewrite lt_neqAle eq_sym w_neq0 subr_ge0 phi_le1.
+have R_ge0 : nonneg R by move=> x; rewrite -(pmulr_rge0 _ w_gt0) left_R pos_ge0.
+have R_mass : mass R = 1 by apply: (mulfI w_neq0); rewrite -massZ (eq_mass left_R) left_mass mulr1.
+pose r x := pos (R x - q x).
+have left_r x : (1 - phi p q s) * r x = pos (p x - next_time s * q x).
+  rewrite -(pos_further _ _ (mulr_ge0 (ltW w_gt0) (q_law.1 x))) -left_R -mulrBr /r.
+  by rewrite !pos_def pmulr_rge0 //; case: ifP => _; rewrite ?mulr0.
+have r_mass : (1 - phi p q s) * mass r = 1 - phi p q (next_time s).
+  by rewrite -massZ (eq_mass left_r) left_mass.
+have accepted x : q x * Num.min 1 (R x / q x) = R x - r x.
+  have [q0 | q_neq0] := eqVneq (q x) 0; first by rewrite /r q0 mul0r subr0 pos_id ?subrr.
+  have q_gt0 : 0 < q x by rewrite lt_neqAle eq_sym q_neq0 q_law.1.
+  rewrite /r -min_pos; case: (leP 1 (R x / q x)) => [| /ltW].
+    by rewrite le_div // mul1r mulr1 => /min_idPr ->.
+  by rewrite ler_pdivr_mulr // mul1r => /min_idPl ->; rewrite mulrC divfK.
+set a := fun x => Num.min 1 (R x / q x).
+have once : \sum_x q x * a x = 1 - mass r.
+  by rewrite (eq_bigr _ (fun x _ => accepted x)) sumrB -R_mass.
+have rest : \sum_x q x * (1 - a x) = mass r.
+  rewrite (eq_bigr (fun x => q x - q x * a x)) => [| x _]; last by rewrite mulrBr mulr1.
+  by rewrite sumrB once -q_law.2 opprB addrCA subrr addr0.
+rewrite /= -/a -mulr_suml once rest mulrDr mulrA r_mass -/r.
+rewrite (IHn (next_time s) (scale (mass r) r)) => [| x].
+  rewrite mulrBr mulr1 r_mass -iterSr /=; ring.
+rewrite -left_r -r_mass /scale.
+have [r0 | r_neq0] := eqVneq (mass r) 0; last by rewrite -mulrA [mass r * _]mulrC divfK.
+by rewrite r0 (mass0 _ r0) ?mul0r ?mulr0 ?mul0r // => y; apply: pos_ge0.
+Qed.
+
+(* SpecInfer with n.+1 candidates accepts phi(S n). *)
+Theorem specinfer_accepts n : acceptance (specinfer (nseq n.+1 q) p) = phi p q (S n).
+Proof.
+have time0 : phi p q 0 = 0 by rewrite phi0 //; apply: p_law.1.
+have start x : (1 - phi p q 0) * p x = pos (p x - 0 * q x).
+  by rewrite time0 subr0 mul1r mul0r subr0 pos_id // p_law.1.
+have := specinfer_from n.+1 start; rewrite time0 !subr0 mul1r => ->; congr phi.
+by elim: n => [| n IHn]; [rewrite /= /next_time time0; ring | rewrite iterS IHn].
+Qed.
+
+(* The bound, by SpecInfer's acceptance itself. *)
+Corollary specinfer_gap n t : let u := mass_q (S n) in
+  iid q t -> rounds_le n.+1 t -> (forall y, marginal t y = p y) ->
+  acceptance t <= 1 + u - u ^+ n.+1 - (1 - acceptance (specinfer (nseq n.+1 q) p)) / u ^+ n.
+Proof. by move=> u t_iid t_le t_law; rewrite specinfer_accepts; have [] := specinfer_bound t_iid t_le t_law. Qed.
 
 End SpecInfer.

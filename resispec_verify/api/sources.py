@@ -65,6 +65,8 @@ class Asked:
                 raise InputError(
                     f"sampling must be a Sampling, such as Sampling(0.7), or several; got {shown(sampling)}"
                 )
+        if isinstance(self.proposal, Sampling) and self.proposal.draft is not None:
+            raise InputError("proposal is a Sampling with settings of a draft; give its draft_sampling")
 
     @property
     def samplings(self) -> tuple[Sampling, ...] | None:

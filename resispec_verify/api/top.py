@@ -12,7 +12,7 @@ from resispec_verify.api.sources import PathLike
 from resispec_verify.api.verify import given_rules
 from resispec_verify.dumps import TopPairs, TopPairsDump, open_top_pairs
 from resispec_verify.errors import InputError
-from resispec_verify.inputs import shown
+from resispec_verify.inputs import shown, whole
 from resispec_verify.report.top import print_top_verdicts
 from resispec_verify.rules import Rule
 from resispec_verify.runs.over_top import over_top
@@ -169,10 +169,11 @@ def verify_top(
     """
     rules = given_rules(rule, candidates)
     question = TopQuestion(rules, candidates, columns=True, shortest=True)
+    threads = cores() if jobs is None else whole("jobs", jobs, 1)
     files = _files(target)
     answers = []
     for one in files:
-        answers += over_top(one, question.answer, (0, one.positions), jobs or cores())
+        answers += over_top(one, question.answer, (0, one.positions), threads)
     return TopReport(question.rows(answers), files)
 
 

@@ -77,8 +77,9 @@ def compare(
     if t == 0:
         raise InputError("--temperature must be above 0; flips of the best token do not depend on it")
     reading = make_reading([] if t is None else [t], positions=rows.positions, batch=rows.batch)
-    if is_top(a) or is_top(b):
-        return compare_of_top(a, b, rows, (reading.start, reading.stop), tail, demands, output)
+    tops = is_top(a), is_top(b)
+    if any(tops):
+        return compare_of_top((a, b), tops, rows, (reading.start, reading.stop), tail, demands, output)
     with progress(str(b), None) as advance:
         result = compare_dumps(
             a, b, temperature=t, positions=(reading.start, reading.stop), batch=rows.batch,

@@ -1,6 +1,6 @@
 """`resispec-verify runtime`: what one rejection costs, by phase."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,11 @@ from resispec_verify.cli.options.outputs import PlotOptions
 from resispec_verify.cli.options.readings import make_sampling
 from resispec_verify.cli.options.sources import DumpOptions
 from resispec_verify.cli.options.work import ArrayOptions
-from resispec_verify.cli.output import files_read
+from resispec_verify.cli.output import files_read, say_notes
 from resispec_verify.cli.parameters import Count, DumpFile, Number
 from resispec_verify.errors import InputError
 from resispec_verify.report.table import print_lines, print_records, printable
+from resispec_verify.sampling.settings import left_out
 from resispec_verify.schema import envelope
 from resispec_verify.tables.input_kind import input_kind
 from resispec_verify.tables.runtime import results, time_steps
@@ -54,6 +55,7 @@ class RowOptions(DumpOptions):
             raise InputError("--seed is that of random logits; leave it out with --logits")
         dump, i = dump_at(self.paths, self.position)
         input_kind(dump, None)
+        say_notes(replace(dump, notes=tuple(left_out(dump.sampling))))
         batch = dump.batch(i, i + 1)
         return batch.target[0], batch.draft[0], {"path": str(self.paths[0]), "position": i}
 
@@ -81,7 +83,7 @@ def runtime(
     Parameters
     ----------
     temperature
-        Sampling temperature.
+        Sampling temperature; what a dump states is not applied.
     repeats
         Times that every phase is measured.
     arrays.precision

@@ -10,12 +10,13 @@ from resispec_verify.cli.options.readings import ProposedReadingOptions
 from resispec_verify.cli.options.sources import SourceOptions
 from resispec_verify.cli.options.work import DemandOptions, RuleOptions
 from resispec_verify.cli.output import progress, say_notes
-from resispec_verify.cli.over_dumps import finish, over_dumps
-from resispec_verify.dumps import TopPairs, TopPairsDump, is_top, open_top_pairs
+from resispec_verify.cli.over_dumps import collected, finish, over_dumps
+from resispec_verify.dumps import TopPairs, TopPairsDump, files_of, is_top, open_top_pairs
 from resispec_verify.errors import InputError
 from resispec_verify.report.top import print_top_drift, print_top_limits, print_top_verdicts
 from resispec_verify.rules import Rule
 from resispec_verify.runs.over_top import over_top
+from resispec_verify.tables.distinct import check_vocabulary
 from resispec_verify.tables.reading import position_range
 from resispec_verify.tables.top_drift import check_standard, top_drift, top_drift_records, top_drift_report
 from resispec_verify.tables.top_rows import TopQuestion, top_records
@@ -54,7 +55,7 @@ def kl_of_top(
 ) -> int:
     """`kl`, once options that it does not have are refused."""
     question = TopQuestion(rules.chosen(), rules.candidates, columns=output.csv is not None, shortest=True)
-    files, answers, failures = _over(source, reading, jobs, question.answer)
+    files, answers, failures = _over(source, reading, jobs, question.asked, question.answer)
     if not answers:
         return finish(failures)
     rows = question.rows(answers)
@@ -74,7 +75,7 @@ def limits_of_top(
 ) -> int:
     """`limits`, once options that it does not have are refused."""
     question = TopQuestion(rules, candidates, columns=output.csv is not None, sequential=True)
-    files, answers, failures = _over(source, reading, jobs, question.answer)
+    files, answers, failures = _over(source, reading, jobs, question.asked, question.answer)
     if not answers:
         return finish(failures)
     rows = question.rows(answers)
@@ -95,7 +96,7 @@ def drift_of_top(
     """`drift`, once options that it does not have are refused."""
     check_standard(rules)
     files, parts, failures = _over(
-        source, reading, jobs, lambda path, start, pairs: top_drift(pairs, candidates)
+        source, reading, jobs, (rules, candidates), lambda path, start, pairs: top_drift(pairs, candidates)
     )
     if not parts:
         return finish(failures)
@@ -117,6 +118,7 @@ def _over(
     source: SourceOptions,
     reading: ProposedReadingOptions,
     jobs: int,
+    asked: tuple[tuple[Rule, ...], int],
     work: Callable[[str, int, TopPairs], T],
 ) -> tuple[list[TopPairsDump], list[T], list[str]]:
     """The files that were used, the answers of their blocks in order, and a line for each that was not."""
@@ -125,12 +127,16 @@ def _over(
 
     def one(path: Path) -> tuple[TopPairsDump, list[T]]:
         dump = open_top_pairs(path)
+        if dump.vocab is not None:
+            check_vocabulary(*asked, dump.vocab, dump.path)
         say_notes(dump)
         first, last = position_range(dump, how)
         with progress(dump.path, last - first) as advance:
             return dump, over_top(dump, work, (first, last), jobs, advance)
 
-    used, failures = over_dumps(source.paths, one)
+    files, missing = collected(source.paths, files_of)
+    used, failures = over_dumps([file for some in files for file in some], one)
+    failures = missing + failures
     return [dump for dump, _ in used], [answer for _, answers in used for answer in answers], failures
 
 

@@ -159,10 +159,12 @@ def open_top_pairs(path: PathLike) -> TopPairsDump:
 
 
 def is_top(path: PathLike) -> bool:
-    """Whether a file is one of top-k pairs; False for what cannot be read: opening it says why."""
+    """Whether a file, or the first of a folder or glob, is one of top-k pairs.
+
+    False for what cannot be read: opening it says why.
+    """
     try:
-        if find_shards(path) is not None:
-            return False
+        path = files_of(path)[0]
         if Path(path).suffix.lower() == ".npz":  # its names are enough: arrays may be compressed
             with zipfile.ZipFile(check_file(path)) as archive:
                 return kind({name.removesuffix(".npy"): None for name in archive.namelist()}) == "top"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ml_dtypes  # type: ignore[import]
@@ -27,6 +27,7 @@ from resispec_verify.kernels.elementwise.divergences import distances
 from resispec_verify.kernels.elementwise.probabilities import softmax, temper
 from resispec_verify.logged.compare_input import Sides, next_tokens, same_prefixes, two_sides
 from resispec_verify.logged.rounds_input import half_ulp
+from resispec_verify.sampling.settings import left_out
 from resispec_verify.tables.reading import logits_of
 
 __all__ = ["COLUMNS", "Comparison", "compare_dumps", "stored_precision"]
@@ -129,6 +130,7 @@ def compare_dumps(
         range outside the dumps, rows that are not finite, or temperature 0: then the flips say it all.
     """
     (a, one), (b, other), sides = two_sides(path_a, path_b, shards, kind, pad_vocab)
+    a, b = (replace(dump, notes=(*dump.notes, *left_out(dump.sampling, "temperature"))) for dump in (a, b))
     asked = temperature is not None
     if temperature is None:
         temperature = _stated_temperature(a, b)

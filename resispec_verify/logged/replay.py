@@ -36,6 +36,7 @@ from resispec_verify.logged.reported_rounds import add_round
 from resispec_verify.logged.round_rows import RoundRows, read_rows, tv_slack
 from resispec_verify.logged.rounds_input import Rounds
 from resispec_verify.rules import Block, PathRule, Rule
+from resispec_verify.sampling.text import adjusts
 
 __all__ = [
     "Check",
@@ -163,7 +164,9 @@ def replay(
             result.checks.append(_next_token(result, r, entry, sampling, uniforms))
         if entry.get("reported") is not None:
             whole = slice(0, len(entry["draft_tokens"]) + 1)
-            add_round(result.reported, r, entry, _read(result, r, entry, whole, sampling))
+            used = _read(result, r, entry, whole, sampling)
+            plain = _read(result, r, entry, whole, Sampling()) if adjusts(sampling) else used
+            add_round(result.reported, r, entry, used, plain)
         advance(1)
     _repeats(result, uniforms)
     if rounds.constant:

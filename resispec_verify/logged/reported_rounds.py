@@ -18,8 +18,9 @@ __all__ = ["add_round"]
 _PLAIN = Sampling()
 
 
-def add_round(found: Reported, r: int, entry: Mapping[str, Any], rows: RoundRows) -> None:
-    """Add the emitted tokens of round r; ``rows`` are all of the round.
+def add_round(found: Reported, r: int, entry: Mapping[str, Any], rows: RoundRows, stored: RoundRows) -> None:
+    """Add the emitted tokens of round r; ``rows`` are all of the round, and ``stored`` the same without the
+    penalties, bias and bans of the sampling, which the raw target does not have.
 
     A log-probability moves by no more than ``h_y + log E[e^h]``, h how far each logit may be off over the
     temperature; on top come the roundoffs of a float32 log-softmax and of storing what was reported. Which
@@ -27,21 +28,26 @@ def add_round(found: Reported, r: int, entry: Mapping[str, Any], rows: RoundRows
     """
     accepted, tokens = entry["accepted"], entry["draft_tokens"].tolist()
     emitted = tokens[:accepted] + ([] if entry["next_token"] is None else [entry["next_token"]])
-    stored = entry["reported"][: len(emitted)]
+    values_said = entry["reported"][: len(emitted)]
     tempered = Sampling(rows.sampling.temperature)
-    plain = _PLAIN.law_of(rows.target, dtype=np.float64)
+    plain = _PLAIN.law_of(stored.target, dtype=np.float64)
     laws = dict(zip(RIGHT, (plain, tempered.law_of(rows.target, dtype=np.float64), rows.p), strict=True))
-    for i, (y, reported) in enumerate(zip(emitted, stored.astype(np.float64).tolist(), strict=True)):
+    for i, (y, reported) in enumerate(zip(emitted, values_said.astype(np.float64).tolist(), strict=True)):
         kind = "accepted" if i < accepted else "ordinary" if not tokens else (
             "corrected" if accepted < len(tokens) else "bonus")  # fmt: skip
-        half = float(half_ulp(np.asarray(reported), stored.dtype))
-        here = {name: (law[i], rows.target_slack[i], 1.0 if name == RIGHT[0] else rows.sampling.temperature)
-                for name, law in laws.items()}  # fmt: skip
+        half = float(half_ulp(np.asarray(reported), values_said.dtype))
+        here = {
+            name: (law[i], stored.target_slack[i], 1.0) if name == RIGHT[0]
+            else (law[i], rows.target_slack[i], rows.sampling.temperature)
+            for name, law in laws.items()
+        }  # fmt: skip
         for name, at in (("before", i - 1), ("after", i + 1)):
             there = 0 <= at < len(plain)
-            for what, law, t in (("raw ", plain, 1.0), ("", rows.p, rows.sampling.temperature)):
+            for what, law, of, t in (
+                ("raw ", plain, stored, 1.0), ("", rows.p, rows, rows.sampling.temperature)
+            ):  # fmt: skip
                 if there:
-                    here[f"the target's {what}row {name}"] = (law[at], rows.target_slack[at], t)
+                    here[f"the target's {what}row {name}"] = (law[at], of.target_slack[at], t)
         if i < len(rows.q):
             t = rows.sampling.temperature
             here["the draft"] = (rows.q[i], rows.draft_slack[i], t)

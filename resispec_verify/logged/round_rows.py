@@ -199,8 +199,14 @@ def _box(logits: np.ndarray, slack: np.ndarray, sampling: Sampling) -> Box:
     h = np.minimum(slack / scale, _MOST_SLACK)
     rounding = UNIT * (math.log2(logits.shape[-1]) + 10)
     low, high = np.exp(z - h) * (1 - rounding), np.exp(np.minimum(z + h, _MOST_SLACK)) * (1 + rounding)
+    filters = steps[1:] if steps[:1] == ("temperature",) else steps
     for i in range(len(z)):
-        for step in steps[1:] if steps[:1] == ("temperature",) else steps:
+        for step in filters:
+            if step == "top_n_sigma":
+                low[i], high[i] = _within_deviations(
+                    low[i], high[i], sampling.top_n_sigma or 0.0, z[i], h[i], filters[0] == step
+                )
+                continue
             low[i], high[i] = _filtered(low[i], high[i], step, sampling, order)
     return Box(low, high)
 
@@ -229,18 +235,29 @@ def _filtered(
     if step == "min_p" and floor is not None and floor > 0:
         surely, perhaps = low >= floor * high.max(), high >= floor * low.max()
         low, high = np.where(surely, low, 0.0), np.where(perhaps, high, 0.0)
-    if step == "top_n_sigma":
-        low, high = _within_deviations(low, high, sampling.top_n_sigma or 0.0)
     return low, high
 
 
-def _within_deviations(low: np.ndarray, high: np.ndarray, n: float) -> tuple[np.ndarray, np.ndarray]:
-    """Top-n-sigma: the deviation of logits moves by no more than the largest of their moves."""
-    there = high > 0
-    bottom, top = np.log(np.where(low > 0, low, np.finfo(float).tiny)[there]), np.log(high[there])
+def _within_deviations(
+    low: np.ndarray, high: np.ndarray, n: float, z: np.ndarray, h: np.ndarray, first: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Top-n-sigma: the deviation of logits moves by no more than the largest of their moves.
+
+    Logits ``z``, each off by ``h``, count also where their masses are below what floats hold, such as -1e9
+    for a token that is barred. Which of those a filter before has left is not known: after filters (not
+    ``first``), and with such tokens, all may stay and only the best is sure to.
+    """
+    finite = np.isfinite(z)
+    if first:
+        there, bottom, top = finite, (z - h)[finite], (z + h)[finite]
+    elif (finite & (np.exp(z + h) == 0)).any():
+        return np.where(low >= high.max(), low, 0.0), high
+    else:
+        there = high > 0
+        bottom, top = np.log(np.where(low > 0, low, np.finfo(float).tiny)[there]), np.log(high[there])
     middle, moved = (bottom + top) / 2, float(np.max(top - bottom)) / 2
     end = middle.max() - n * middle.std()
-    reach = (2 + abs(n)) * moved + 1e-12
+    reach = (2 + abs(n)) * moved + 1e-12 * max(1.0, float(np.abs(middle).max()))
     surely, perhaps = np.zeros_like(there), np.zeros_like(there)
     surely[there], perhaps[there] = bottom >= end + reach, top >= end - reach
     return np.where(surely, low, 0.0), np.where(perhaps, high, 0.0)

@@ -18,6 +18,7 @@ from resispec_verify.dumps import (
     load_mapping,
     tree_rounds_from_mapping,
 )
+from resispec_verify.dumps.kinds.reported import REPORTED_KEY
 from resispec_verify.dumps.rows import Picked, dtype_names, padded
 from resispec_verify.errors import InputError
 from resispec_verify.logged.emitted import emitted, end_of_text
@@ -46,6 +47,8 @@ class TreeRounds(Rounds):
 
     siblings: str | None = None
     """How the children of a node were drawn, if ``meta["siblings"]`` says."""
+    notes: tuple[str, ...] = ()
+    """What of the file is not used, a line each."""
 
     @property
     def dtype(self) -> str:
@@ -152,7 +155,7 @@ def read_any_rounds(
         raise InputError(
             f"{path}: meta['siblings'] must be a name such as iid, got {type(siblings).__name__}"
         )
-    result = TreeRounds(str(path), entries, stated, text, kind, ends, constant, siblings)
+    result = TreeRounds(str(path), entries, stated, text, kind, ends, constant, siblings, _unused(mapping))
     for i in range(len(entries)):
         try:
             result.sampling(i, {})
@@ -168,6 +171,13 @@ def read_any_rounds(
         )
     refuse_applied(parts, said, asked, stated if isinstance(stated, tuple) else (stated,))
     return result
+
+
+def _unused(mapping: Mapping[str, Any]) -> tuple[str, ...]:
+    stored = mapping.get("rounds")
+    each = stored if isinstance(stored, (list, tuple)) else [mapping]
+    has = any(isinstance(one, Mapping) and one.get(REPORTED_KEY) is not None for one in each)
+    return (f"{REPORTED_KEY} of rounds over trees are not tested",) if has else ()
 
 
 def _stopped(one: TreeRound, stops: Collection[int], cut: bool) -> bool:

@@ -66,6 +66,7 @@ def replay_any(
     if isinstance(rule, Block):
         raise InputError(f"{rounds.path}: block verifies chains, and these rounds are over trees")
     result = Replay(rounds, rule, tallies={"tokens": {}, "rows": {}})
+    result.notes.extend(rounds.notes)
     used = []
     for r in range(len(rounds.rounds)):
         _check_usable(rounds, r, rule)

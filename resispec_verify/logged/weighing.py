@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from resispec_verify.logged.round_rows import read_rows
 from resispec_verify.logged.rounds_input import Rounds, read_rounds
 from resispec_verify.logged.weights import TRUNCATE, Weights
 from resispec_verify.rules import Block, PathRule, Rule
+from resispec_verify.sampling.text import needs_text
 from resispec_verify.tables.reading import Reading, pairs_of
 
 __all__ = ["Followed", "Weighing", "following", "weigh", "weights_of_dump", "weights_of_rounds"]
@@ -154,7 +155,7 @@ def weights_of_dump(
     """
     candidates = how.candidates or 1
     found = Weights(dump.path, rule, rule.verifiable(candidates), how.truncate)
-    reading = Reading((Sampling(**how.options),) if how.options else None, kind=how.kind)
+    dump, reading = _asked(dump, how)
     length = dump.positions if followed.texts is None else dump.positions // followed.texts
     order = []
     for batch in pairs_of(dump, reading, advance=advance):
@@ -179,6 +180,16 @@ def weights_of_dump(
     return found
 
 
+def _asked(dump: FlatDump, how: Weighing) -> tuple[FlatDump, Reading]:
+    """The dump and how it is read: with each option in the place of what is stated, as in rounds."""
+    stated = dump.sampling
+    if set(how.options) <= {"order"}:
+        return dump, Reading(kind=how.kind, order=how.options.get("order"))
+    if isinstance(stated, tuple):
+        return replace(dump, sampling=tuple({**one, **how.options} for one in stated)), Reading(kind=how.kind)
+    return dump, Reading((Sampling(**{**(stated or {}), **how.options}),), kind=how.kind)
+
+
 def weights_of_rounds(
     path: PathLike,
     rule: Rule | Block,
@@ -190,10 +201,17 @@ def weights_of_rounds(
     Raises
     ------
     InputError
-        As `read_rounds`; an emitted token that is not logged, an output that the rounds did not emit, or
-        block verification of drafts that are from another law than the declared one.
+        As `read_rounds`; an emitted token that is not logged, an output that the rounds did not emit,
+        block verification of drafts that are from another law than the declared one, or penalties that stand
+        still in a block.
     """
     rounds = read_rounds(path, kind=how.kind, stops=how.stops, options=how.options)
+    used = [rounds.sampling(r, how.options) for r in range(len(rounds.rounds))]
+    if any(needs_text(one) and one.reads_history == "block-start" for one in used):
+        raise InputError(
+            f"{path}: with history 'block-start' the target of a token depends on where its round began, and "
+            "no product of weights leads to one law of texts; state history 'token' if the engine had that"
+        )
     prompts = [one.prompt for one in open_rounds(path).rounds]
     if (k := rounds.emitted.differs) is not None:
         raise InputError(

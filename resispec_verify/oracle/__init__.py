@@ -18,7 +18,7 @@ from .limits import (
     probability_inside,
 )
 from .marginals import marginal
-from .paths import block_law, complete, memoryless, rotating, sequence_law
+from .paths import block_law, complete, memoryless, rotating, sequence_law, stopped_law
 from .programs import (
     least_distance,
     limit_by_program,
@@ -93,6 +93,7 @@ __all__ = [
     "spechub",
     "specinfer",
     "step_law",
+    "stopped_law",
     "total_variation",
     "tree_law",
     "without_replacement",

@@ -7,14 +7,14 @@ blocks give a law of sequences; the rule is exact over the path when that is the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 from .laws import as_law
 from .registry import PATH_RULES, Blocks, Chain, Path
 
-__all__ = ["block_law", "complete", "drawn", "memoryless", "rotating", "sequence_law"]
+__all__ = ["block_law", "complete", "drawn", "memoryless", "rotating", "sequence_law", "stopped_law"]
 
 
 def memoryless(law: Sequence[Any]) -> Chain:
@@ -87,4 +87,43 @@ def block_law(rule: str, target: Chain, draft: Chain, length: int, **options: An
         for emitted, chance in verify(target, draft, paths, **testing).items():
             if chance > 0:
                 law[emitted] = law.get(emitted, Fraction(0)) + weight * chance
+    return law
+
+
+def stopped_law(
+    rule: str,
+    target: Chain,
+    draft: Chain,
+    length: int,
+    kept: Callable[[Path], Mapping[int, Fraction]],
+    *,
+    after: str | None = None,
+) -> Blocks:
+    """The joint law of the block where a policy keeps a part of the drafted path.
+
+    Parameters
+    ----------
+    rule : str
+        "block" or "speculative"; others propose paths in a way of their own.
+    target, draft, length
+        As in `block_law`.
+    kept : callable (path) -> mapping from numbers of tokens to chances
+        How many tokens of a whole path of `length` tokens are kept.
+    after : {None, "target", "correction"}
+        None: what is kept is verified. Else the whole path is, and what was accepted is cut: where as many
+        were accepted as are kept, or more, the target goes on; with "correction" only where more were.
+    """
+    if rule not in PATH_RULES or PATH_RULES[rule][1] is not drawn:
+        raise ValueError(f"rule must verify one path that is drawn from the draft, got {rule!r}")
+    if after not in (None, "target", "correction"):
+        raise ValueError(f"after must be None, target or correction, got {after!r}")
+    verify = PATH_RULES[rule][0]
+    law: Blocks = {}
+    for path, weight in sequence_law(draft, length).items():
+        for count, share in kept(path).items():
+            for emitted, chance in verify(target, draft, [path if after else path[:count]]).items():
+                accepted = len(emitted) - 1
+                cut = after is not None and accepted >= count and (accepted > count or after == "target")
+                block = path[:count] if cut else emitted
+                law[block] = law.get(block, Fraction(0)) + weight * share * chance
     return law

@@ -34,7 +34,12 @@ def _best(gain: np.ndarray, **constraints: Any) -> tuple[float, np.ndarray]:
 
 
 def limit_by_program(
-    target: Sequence[Any], draft: Sequence[Any], n: int, *, tuples: TupleLaw | None = None
+    target: Sequence[Any],
+    draft: Sequence[Any],
+    n: int,
+    *,
+    tuples: TupleLaw | None = None,
+    values: Sequence[float] | None = None,
 ) -> float:
     """Solve the limit as a linear program over couplings of candidate tuples and emitted token.
 
@@ -53,6 +58,8 @@ def limit_by_program(
         Law of the candidate tuple; n i.i.d. draws from `draft` by default. Give
         `without_replacement(draft, n)` for the limit without replacement, `fixed(draft, n)` for the
         draft's best tokens, `hub_pairs(draft)` for SpecHub's pairs.
+    values : sequence of float, length V, optional
+        What accepting each token is worth; 1 each by default.
 
     Returns
     -------
@@ -72,7 +79,8 @@ def limit_by_program(
     for column, (row, y) in enumerate(pairs):
         at_most[row, column] = at_most[len(sets) + y, column] = 1.0
     capacity = np.array([weight for _, weight in sets] + [float(mass) for mass in p])
-    return _best(np.ones(len(pairs)), A_ub=at_most, b_ub=capacity, bounds=(0, None))[0]
+    gain = np.array([1.0 if values is None else float(values[y]) for _, y in pairs])
+    return _best(gain, A_ub=at_most, b_ub=capacity, bounds=(0, None))[0]
 
 
 def masses_by_program(target: Sequence[Any], draft: Sequence[Any], values: Sequence[float]) -> np.ndarray:

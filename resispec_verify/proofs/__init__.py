@@ -41,6 +41,7 @@ TITLES = {
     "transport-limit": "The transport limit, by prefixes",
     "specinfer-bound": "SpecInfer and the limit",
     "layout": "The optimal joint rule's layout",
+    "longest-step": "The longest step by node",
     "two-distinct": "Two distinct candidates",
 }
 

@@ -88,7 +88,10 @@ def prove(
     return ProofReport(
         STATEMENT, "proved", ("SymPy", "rational"), checks, LINES,
         left="that S'_k <= S_k, and that the stationary point is the maximum, are argued in words",
-        coq=("specinfer_bound.v: specinfer_bound", "specinfer_bound.v: transport_bound"),
+        coq=(
+            "specinfer_bound.v: specinfer_accepts", "specinfer_bound.v: specinfer_gap",
+            "specinfer_bound.v: transport_bound",
+        ),
     )  # fmt: skip
 
 

@@ -99,7 +99,7 @@ class Journal:
             if not isinstance(found, dict) or found.get("journal") != header["journal"]:
                 raise InputError(f"{self.path}: is not a journal of this kind; {ANOTHER}")
             for key, value in header.items():
-                if found.get(key) != value:
+                if not _same(found.get(key), value):
                     raise InputError(f"{self.path}: {_difference(key, found.get(key), value)}; {ANOTHER}")
         for number, line in enumerate(lines[1:], 2):
             entry = _parsed(line)
@@ -133,6 +133,13 @@ def _parsed(line: bytes) -> Any:
         return json.loads(line)
     except ValueError:
         return None
+
+
+def _same(was: Array, now: Array) -> bool:
+    """Whether two are equal; an option that one release did not have is as one that was not given."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        return all(was.get(key) == now.get(key) for key in {**was, **now})
+    return was == now
 
 
 def _difference(key: str, was: Array, now: Array) -> str:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from resispec_verify.errors import InputError
-from resispec_verify.inputs import real, whole
+from resispec_verify.inputs import real, shown, whole
+from resispec_verify.rules.stopping import AfterVerification, StopPolicy
 from resispec_verify.sampler_check.sources.handing import ARRAYS, DTYPES, GIVE
 from resispec_verify.sampler_check.sources.styles import STYLES
 from resispec_verify.schema import envelope
@@ -59,6 +60,9 @@ class CheckSettings:
         Small numbers of rows a call.
     ragged : bool
         For "block": also paths of different lengths, padded with -1.
+    stop : StopPolicy, optional
+        For "block": also paths that such a policy cuts before they are handed over, padded with -1; it sees
+        the drafts and the whole path. The first token is always kept.
     flat : bool
         For "block": rows one after the other, with cumulative lengths, instead of padding.
     uniforms : bool
@@ -89,6 +93,7 @@ class CheckSettings:
     fail_ends: str = "all"
     batches: tuple[int, ...] = SMALL_BATCHES
     ragged: bool = False
+    stop: StopPolicy | None = None
     flat: bool = False
     uniforms: bool = False
     give: str = "probabilities"
@@ -108,6 +113,13 @@ class CheckSettings:
         for name, there in among.items():
             if getattr(self, name) not in there:
                 raise InputError(f"{name} must be one of {', '.join(there)}, got {getattr(self, name)!r}")
+        if self.stop is not None and (
+            not isinstance(self.stop, StopPolicy) or isinstance(self.stop, AfterVerification)
+        ):
+            raise InputError(
+                "stop must be a policy that cuts before verification, such as TopProbability(0.5); got "
+                f"{shown(self.stop)}"
+            )
         self._check_style()
         if self.rule is not None:
             self._check_rule()
@@ -128,8 +140,8 @@ class CheckSettings:
 
     def _check_style(self) -> None:
         """Flags and proposals are for some styles only."""
-        for flag in ("ragged", "flat", "uniforms"):
-            if getattr(self, flag) and flag not in STYLES[self.style].options:
+        for flag in ("ragged", "stop", "flat", "uniforms"):
+            if getattr(self, flag) not in (False, None) and flag not in STYLES[self.style].options:
                 fits = [name for name, style in STYLES.items() if flag in style.options]
                 raise InputError(f"{flag} is for the style {' and '.join(fits)}, not for {self.style}")
         fits = [name for name, style in STYLES.items() if self.proposal in style.proposals]

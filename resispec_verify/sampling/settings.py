@@ -15,7 +15,7 @@ import numpy as np
 from resispec_verify.errors import InputError
 from resispec_verify.sampling.orders import order_of
 
-__all__ = ["LOGGED", "SETTINGS", "Setting", "checked", "listed"]
+__all__ = ["LOGGED", "SETTINGS", "Setting", "checked", "left_out", "listed"]
 
 #: ``allowed_tokens`` of a dump that has a mask for each position.
 LOGGED = "logged"
@@ -73,6 +73,23 @@ SETTINGS = {
 def listed() -> str:
     """The names of all settings, for errors."""
     return ", ".join(SETTINGS)
+
+
+def left_out(stated: Any, *applied: str) -> list[str]:
+    """A line for a command that applies but these settings: what else a dump states; none if nothing.
+
+    Parameters
+    ----------
+    stated : mapping, tuple of mappings or None
+        As a dump has it; what only says how others are applied does not count.
+    """
+    each = stated if isinstance(stated, tuple) else (stated or {},)
+    kept = {"order", "history", "penalty_last_n", "xtc_threshold", *applied}
+    names = dict.fromkeys(
+        name for one in each for name, value in one.items()
+        if name not in kept and value is not None and (name, value) != ("temperature", 1.0)
+    )  # fmt: skip
+    return [f"meta states {', '.join(names)}, which this command does not apply"] if names else []
 
 
 def checked(name: str, value: Any) -> Any:

@@ -7,10 +7,10 @@ import numpy as np
 from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import Batch, FlatDump
 from resispec_verify.errors import InputError
-from resispec_verify.sampling.orders import order_of
+from resispec_verify.sampling.orders import ADJUSTMENTS, order_of
 from resispec_verify.sampling.text import Text, adjusted, adjusts, needs_mask, needs_text
 
-__all__ = ["adjusted_batch", "check_adjusting"]
+__all__ = ["adjusted_batch", "adjusted_rows", "check_adjusting"]
 
 
 def check_adjusting(dump: FlatDump, sampling: Sampling, kind: str) -> None:
@@ -61,8 +61,8 @@ def adjusted_batch(
     Parameters
     ----------
     proposal : Sampling or None
-        Of the candidates; None: the draft's. Candidates that are drawn from the draft's own logits with
-        other temperature or filters have its penalties, bias and bans.
+        Of the candidates; None: the draft's. Candidates that are drawn from the draft's own logits have its
+        penalties, bias and bans, unless their sampling has some of its own.
 
     Raises
     ------
@@ -70,23 +70,43 @@ def adjusted_batch(
         A row of which nothing is left, or a token outside the vocabulary.
     """
     declared = sampling.draft_sampling
-    if not (adjusts(sampling) or adjusts(declared)):
+    own = proposal is not None and adjusts(proposal) and not _alike(proposal, declared)
+    if not (adjusts(sampling) or adjusts(declared) or own):
         return batch
-    texts = [_text(dump, int(i)) for i in positions]
 
     def rows(values: np.ndarray | None, one: Sampling, name: str) -> np.ndarray | None:
-        if values is None or not adjusts(one):
-            return values
-        try:
-            return adjusted(values.astype(np.float64), one, texts)
-        except InputError as error:
-            raise InputError(f"{dump.path}: {name}, positions from {positions[0]} on: {error}") from None
+        return None if values is None else adjusted_rows(dump, values, positions, one, name)
 
     drawn = proposal or declared
     target, draft = rows(batch.target, sampling, "target"), rows(batch.draft, declared, "draft")
     assert target is not None
     assert draft is not None
-    return Batch(target, draft, rows(batch.proposal, drawn, "proposal"))
+    given = batch.draft if own and batch.proposal is None else batch.proposal
+    return Batch(target, draft, rows(given, drawn, "proposal"))
+
+
+def _alike(one: Sampling, other: Sampling) -> bool:
+    """Whether two do the same before temperature and filters."""
+    names = (*ADJUSTMENTS, "stop_tokens", "penalty_last_n", "order")
+    return all(getattr(one, name) == getattr(other, name) for name in names)
+
+
+def adjusted_rows(
+    dump: FlatDump, values: np.ndarray, positions: np.ndarray, sampling: Sampling, name: str
+) -> np.ndarray:
+    """Logits ``(n, V)`` of these positions with what the sampling does before temperature and filters.
+
+    Raises
+    ------
+    InputError
+        As `adjusted_batch`; ``name`` says which rows.
+    """
+    if not adjusts(sampling):
+        return values
+    try:
+        return adjusted(values.astype(np.float64), sampling, [_text(dump, int(i)) for i in positions])
+    except InputError as error:
+        raise InputError(f"{dump.path}: {name}, positions from {positions[0]} on: {error}") from None
 
 
 def _text(dump: FlatDump, i: int) -> Text:

@@ -223,10 +223,11 @@ def resolved(dump: FlatDump, reading: Reading) -> Reading:
     kind = input_kind(dump, reading.kind)
     stated = dump.sampling if isinstance(dump.sampling, tuple) else (dump.sampling or {},)
     refuse_applied([dump], reading.kind, reading.samplings, stated)
-    for i in range(len(stated) if reading.samplings is None else 0):
-        check_adjusting(dump, reading.ordered(_stated(dump, i)), kind)
-    for sampling in reading.samplings or ():
-        check_adjusting(dump, sampling, kind)
+    used = reading.samplings or [reading.ordered(_stated(dump, i)) for i in range(len(stated))]
+    for sampling in dict.fromkeys(used):
+        drawn = reading.proposal_sampling(sampling.draft_sampling)
+        for one in (sampling, *([] if drawn is None else [drawn])):
+            check_adjusting(dump, one, kind)
     return replace(reading, kind=kind)
 
 

@@ -66,7 +66,7 @@ class Table:
     def plain(self) -> dict[str, Any]:
         """The table as dictionaries, lists, texts and numbers; infinities are texts."""
         tables = [
-            {"sampling": sampling.plain(), "rule": name, **row.plain()}
+            {"sampling": _plain(sampling), "rule": name, **row.plain()}
             for (_, sampling), rows in self.by_sampling.items()
             for (name, _), row in rows.items()
         ]
@@ -96,10 +96,27 @@ class Table:
             constant=list(stored.get("constant", [])),
         )
         for one in stored["tables"]:
-            sampling = Sampling(**one["sampling"])
+            sampling = _sampling(one["sampling"])
             row = Row.from_plain(one, known[one["rule"]], sampling.temperature, source)
             table.by_sampling.setdefault((row.dataset, sampling), {})[one["rule"], row.marginal] = row
         return table
+
+
+# What journals of all releases have of a sampling: these, in a list, where nothing else is set.
+_FIRST = ("temperature", "top_k", "top_p", "min_p")
+
+
+def _plain(sampling: Sampling) -> list[Any] | dict[str, Any]:
+    found = sampling.plain()
+    if set(found) <= set(_FIRST):
+        return [getattr(sampling, name) for name in _FIRST]
+    return plain(found)
+
+
+def _sampling(stored: Any) -> Sampling:
+    if isinstance(stored, list):
+        stored = dict(zip(_FIRST, stored, strict=True))
+    return Sampling(**{name: numbers(value) for name, value in dict(stored).items()})
 
 
 def pool(tables: Iterable[Table]) -> list[Row]:

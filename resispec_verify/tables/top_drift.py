@@ -24,6 +24,7 @@ from resispec_verify.schema import envelope, plain
 from resispec_verify.tables.row import label
 from resispec_verify.tables.top_summary import FORM, top_facts
 from resispec_verify.topk import bounds
+from resispec_verify.topk.known import proof_of
 
 __all__ = ["TopDrift", "check_standard", "top_drift", "top_drift_records", "top_drift_report"]
 
@@ -58,10 +59,10 @@ def check_standard(rules: Sequence[Rule]) -> None:
         Another rule than those of Eq. 1-2.
     """
     for rule in rules:
-        if rule.name not in _STANDARD or rule != make_rule(rule.name):
+        if rule.name not in _STANDARD or proof_of(rule) is None:
             raise InputError(
                 f"--rule {label(rule)}: what it leaves after a rejection needs whole rows; of top-k files "
-                "drift has specinfer (and speculative with --candidates 1); kl and limits say what else holds"
+                "drift has specinfer and speculative; kl and limits say what else holds"
             )
 
 
@@ -117,7 +118,7 @@ def top_drift_report(
                 "rule": rule.name,
                 "label": label(rule),
                 "options": rule.options(),
-                "candidates": candidates,
+                "candidates": rule.verifiable(candidates),
                 "positions": count,
                 "index": i + 1,
                 "looked_at_bounds": means["looked"][i].tolist(),
@@ -128,7 +129,7 @@ def top_drift_report(
             }
         )
         for rule in rules
-        for i in range(candidates)
+        for i in range(rule.verifiable(candidates))
     ]
     return envelope("drift", results, form=FORM, dump=top_facts(files))
 

@@ -146,6 +146,11 @@ class TopQuestion:
         self._least: dict[str, int] = {}
         self._lock = threading.Lock()
 
+    @property
+    def asked(self) -> tuple[tuple[Rule, ...], int]:
+        """Rules and candidates."""
+        return self.rules, self.candidates
+
     def answer(self, path: str, start: int, pairs: TopPairs) -> list[TopPart]:
         """What the positions of a block give, a part a rule.
 

@@ -88,6 +88,7 @@ def shorten(rows: TopRows, k: int) -> TopRows:
         np.clip(rows.tail + dropped[:, None], 0.0, 1.0),
         most,
         rows.vocab,
+        rows.off,  # of the dropped too, which are in the tail now
     )
 
 

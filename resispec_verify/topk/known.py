@@ -30,8 +30,11 @@ _KINDS = {
 
 
 def _is_shipped(rule: Rule) -> bool:
-    """Whether it is the package's own, with its default parameters: a name alone proves nothing."""
-    return rule.name in PROOFS and rule == make_rule(rule.name)
+    """Whether it is the package's own, with its default parameters: names prove nothing, nor equality."""
+    if rule.name not in PROOFS:
+        return False
+    ours = make_rule(rule.name)
+    return type(rule) is type(ours) and rule == ours
 
 
 def proof_of(rule: Rule) -> str | None:

@@ -85,11 +85,15 @@ def _lists(rows: TopRows, start: int, side: str) -> Lists:
     listed = np.ascontiguousarray(rows.probabilities, np.float64)
     tail = np.ascontiguousarray(rows.tail, np.float64)
     most = np.ascontiguousarray(rows.most, np.float64)
-    if listed.shape != tokens.shape or tail.shape != (len(tokens), 2) or most.shape != (len(tokens),):
+    off = np.full(len(tokens), -1.0) if rows.off is None else np.ascontiguousarray(rows.off, np.float64)
+    one = (len(tokens),)
+    if (listed.shape, tail.shape, most.shape, off.shape) != (tokens.shape, (*one, 2), one, one):
         raise InputError(f"the {side}'s columns do not fit each other")
     good = np.all((listed >= 0.0) & (listed <= 1.0 + FAR), axis=1)
     good &= (tail[:, 0] >= 0.0) & (tail[:, 0] <= tail[:, 1]) & (tail[:, 1] <= 1.0)
     good &= (most >= 0.0) & (most <= 1.0 + FAR)
+    if rows.off is not None:
+        good &= off >= 0.0
     if rows.vocab is not None:
         good &= np.all(tokens < rows.vocab, axis=1)
     if not good.all():
@@ -97,7 +101,7 @@ def _lists(rows: TopRows, start: int, side: str) -> Lists:
         raise InputError(
             f"position {at}: the {side}'s list holds what is no probability, or no token; see docs/topk.md"
         )
-    return Lists(tokens, listed, tail, most)
+    return Lists(tokens, listed, tail, most, off)
 
 
 def refuse(start: int, row: int, status: int) -> None:

@@ -242,7 +242,7 @@ def test_a_sampling_twice_counts_once():
         ({"input": "logit"}, "input must be one of"),
         ({"eos": 3}, "eos must be token ids"),
         ({"eos": ["3"]}, "eos must be a whole number"),
-        ({"uniforms": "no"}, "uniforms must be True or False"),
+        ({"uniforms": "no"}, "uniforms must be True, False, or one of vllm, sglang"),
         ({"alpha": "x"}, "alpha must be a number"),
         ({"rule": "spechub"}, "several candidates"),
     ],

@@ -66,7 +66,7 @@ def test_replay_tells_the_first_divergence(cli, wrong, tmp_path):
     assert first | {"p": 0, "q": 0, "ratio": 0, "margin": 0, "allowance": 0, "u": 0} == {
         "path": str(wrong), "round": 1, "index": 0, "kind": "acceptance", "token": 0, "p": 0, "q": 0,
         "ratio": 0, "u": 0, "logged": "accepted", "recomputed": "rejected", "margin": 0, "allowance": 0,
-        "status": "divergence",
+        "status": "divergence", "node": None,
     }  # fmt: skip
     assert first["margin"] == pytest.approx(0.9 - 5 / 6, rel=1e-6)
     assert "round 1, index 0, token 0: p = 0.5, q = 0.6, p/q = 0.833333, u = 0.9" in done.err
@@ -352,7 +352,9 @@ def test_compare_refuses_other_prefixes_and_bad_files(cli, pair, tmp_path):
     x = target(tmp_path / "x.pt", drawn(2, 3), tokens=torch.tensor([0, 1, 2]))
     y = target(tmp_path / "y.pt", drawn(2, 3), tokens=torch.tensor([0, 1, 0]))
     assert_refused(cli("compare", x, y), "tokens differs first at index 2", "x.pt", "y.pt")
-    assert_refused(cli("compare", a, target(tmp_path / "z.pt", drawn(2, 4))), "[2, 4]")
+    assert_refused(
+        cli("compare", a, target(tmp_path / "z.pt", drawn(2, 4))), "has vocabulary 3", "has 4", "--pad-vocab"
+    )
     assert_refused(cli("compare", a, tmp_path / "none.pt"), "no such file")
     assert_refused(cli("compare", a, y, "--json", a), "it is the dump that is read")
     alone = cli("compare", a)

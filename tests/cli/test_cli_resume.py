@@ -211,10 +211,24 @@ def test_what_a_journal_is_bound_to(cli, dump, tmp_path):
     assert cli("kl", dump, "--rule", "specinfer", "--batch", 2, "--resume", journal).status == 0
     header = json.loads(journal.read_text().splitlines()[0])
     assert header["options"] == {
-        "backend": "auto", "budget": "local", "candidate_list": None, "candidates": 3, "gap": None,
+        "backend": "auto", "budget": "local", "candidate_list": None, "candidates": 3,
+        "engine_order": None, "gap": None,
         "hole": "excluded", "input": None, "marginal": "both", "max_expansions": None, "min_p": None,
         "pad_vocab": False, "positions": None, "precision": "float64", "proposal_temperature": None,
         "proposal_top_k": None, "proposal_top_p": None, "redistribution": "proportional",
         "rule": ["specinfer"], "rule_files": {}, "seed": 0, "shards": None, "temperature": None,
         "top_k": None, "top_p": None,
     }  # fmt: skip
+
+
+def test_a_journal_of_the_release_before_orders_is_continued(cli, dump, tmp_path):
+    """It has no option `engine_order`, and a sampling is a list: the same work, so it goes on."""
+    journal, run = tmp_path / "j", ["kl", "--logits", dump, "--rule", "specinfer", "--json", "-"]
+    whole = json.loads(cli(*run, "--resume", journal).out)
+    header, *entries = map(json.loads, journal.read_text().splitlines())
+    del header["options"]["engine_order"]
+    assert [one["tables"][0]["sampling"] for one in entries] == [[1.0, None, None, None]] * len(entries)
+    journal.write_text("".join(json.dumps(one) + "\n" for one in (header, *entries)))
+    again = json.loads(cli(*run, "--resume", journal).out)
+    assert again["results"] == whole["results"]
+    assert_refused(cli(*run, "--resume", journal, "--engine-order", "vllm"), "--engine-order null, not vllm")

@@ -177,6 +177,15 @@ def test_drift_of_whole_rows_lies_in_the_intervals(cli, files, k):
                 assert high - low < 1e-6
 
 
+def test_drift_has_as_many_candidates_as_a_rule_verifies(cli, files):
+    both = cli("drift", files[8], *named("speculative", "specinfer"), "--json", "-").json["results"]
+    assert [(r["rule"], r["index"]) for r in both] == [
+        ("speculative", 1),
+        *(("specinfer", i) for i in (1, 2, 3, 4)),
+    ]
+    assert both[0]["eal_bounds"] == both[1]["eal_bounds"]
+
+
 @pytest.mark.parametrize(
     ("command", "options", "words"),
     [
@@ -197,7 +206,8 @@ def test_drift_of_whole_rows_lies_in_the_intervals(cli, files, k):
         ("drift", ["--max-states", "7"], "--max-states would do nothing"),
         ("drift", ["--blind-top-k", "7"], "--blind-top-k would do nothing"),
         ("drift", ["--rule", "resispec"], "needs whole rows"),
-        ("drift", ["--rule", "k-seq"], "of top-k files drift has specinfer"),
+        ("drift", ["--rule", "k-seq"], "of top-k files drift has specinfer and speculative"),
+        ("kl", ["--rule", "sequoia", "--candidates", "25"], "draws 25 different candidates"),
         ("limits", ["--batch", "2"], "--batch would do nothing beside a top-k file"),
         ("kl", ["--input", "logits"], "--input would do nothing beside a top-k file"),
         ("kl", ["--pad-vocab"], "--pad-vocab would do nothing beside a top-k file"),
@@ -206,6 +216,18 @@ def test_drift_of_whole_rows_lies_in_the_intervals(cli, files, k):
 )
 def test_options_that_make_no_sense_are_refused(cli, files, command, options, words):
     assert_refused(cli(command, files[8], *options), words)
+
+
+def test_a_folder_of_them_is_pooled(cli, files, tmp_path):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for i in range(2):
+        save_top(folder / f"part{i}.npz", *logits(3, VOCAB, seed=i), 5)
+    (found,) = cli("kl", folder, "--rule", "specinfer", "--json", "-").json["results"]
+    assert found["positions"] == 6
+    (found,) = cli("limits", f"{folder}/*.npz", "--rule", "specinfer", "--json", "-").json["results"]
+    assert found["positions"] == 6
+    assert_refused(cli("compare", folder, files[8]), "is a directory")
 
 
 def test_kinds_are_not_mixed(cli, files):
@@ -278,5 +300,7 @@ def test_python_says_what_the_command_says(cli, files):
         _ = report["k-seq"]
     with pytest.raises(rv.InputError, match="target must be the path of a top-k file"):
         rv.verify_top(3, rule="specinfer")
+    with pytest.raises(rv.InputError, match="jobs must be at least 1"):
+        rv.verify_top(files[8], rule="specinfer", jobs=0)
     with pytest.raises(rv.InputError, match="given twice"):
         rv.verify_top([files[8], files[8]], rule="specinfer")

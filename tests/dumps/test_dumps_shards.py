@@ -206,6 +206,7 @@ def test_nothing_there(tmp_path):
         ("[", "not valid JSON"),
         ("[" * 100_000, "not valid JSON"),
         ("[]", "no list of shards"),
+        ({"choices": []}, "give what an engine answered to the command convert"),
         ({"shards": []}, "no list of shards"),
         ({"shards": {}}, "no list of shards"),
         ({"shards": [1]}, "shard 0 names no file"),

@@ -291,7 +291,7 @@ def test_what_is_saved_is_read_again(tmp_path, suffix):
         assert np.array_equal(getattr(one.target, name), getattr(other.target, name))
     assert again.meta["draft"] == {"file": "draft.json", "from": "sglang"}
     assert again.vocab == V
-    assert "end the name so" in refused(tmp_path / "x.csv", save_top_pairs, mapping=dump.mapping)
+    assert "end the name so" in refused(tmp_path / "x.csv", save_top_pairs, pairs=dump.mapping)
 
 
 def test_answers_one_a_line(tmp_path):
@@ -300,3 +300,18 @@ def test_answers_one_a_line(tmp_path):
     assert len(list(documents(path))) == 2
     dump = import_top_pairs(path, path, source="sglang", vocab=V)
     assert dump.positions == 14
+
+
+def test_a_list_that_leaves_out_a_more_probable_sampled_token_is_not_of_the_most_probable(tmp_path):
+    top = [{"token": "token_id:1", "logprob": -3.0}, {"token": "token_id:2", "logprob": -4.0}]
+    entry = {"token": "token_id:9", "logprob": -0.1, "top_logprobs": top}
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"choices": [{"logprobs": {"content": [entry]}}]}))
+    dump = import_top_pairs(path, path, source="openai")
+    assert dump.pairs(0, 1).target.most.tolist() == [1.0]
+    meta = {
+        "output_top_logprobs": [[[-3.0, 1, None], [-4.0, 2, None]]],
+        "output_token_logprobs": [[-0.1, 9, None]],
+    }
+    path.write_text(json.dumps({"meta_info": meta}))
+    assert import_top_pairs(path, path, source="sglang").pairs(0, 1).draft.most.tolist() == [1.0]

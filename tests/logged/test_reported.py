@@ -12,6 +12,8 @@ from resispec_verify.logged.inspection import inspect_dump
 from resispec_verify.logged.replay import replay
 from resispec_verify.logged.replay_summary import summarize_replay
 from resispec_verify.logged.rounds_input import read_rounds
+from resispec_verify.logged.tree_input import read_any_rounds
+from resispec_verify.logged.tree_replay import replay_any
 
 RAW = "the raw target"
 SPECULATIVE, VOCAB, T, K = make_rule("speculative"), 12, 0.7, 6
@@ -211,3 +213,62 @@ def test_a_sampling_by_position_is_refused(tmp_path):
             "meta": {"sampling": {"temperature": [1.0, 0.5, 1.0]}}}  # fmt: skip
     torch.save(held, tmp_path / "a.pt")
     assert "a sampling by position" in inspect_dump(tmp_path / "a.pt")["problems"][0]
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS)
+def test_a_bias_is_part_of_what_is_processed_and_not_of_the_raw_target(tmp_path, convention):
+    """Rounds and flat rows alike; before, rounds had it in all three conventions and flat rows in none."""
+    bias = np.zeros(VOCAB)
+    bias[:3] = 2.5, -2.0, 1.0
+
+    def report(i, kind, rows, y):
+        return CONVENTIONS[convention](rows if convention == RAW else rows + bias)[i, y]
+
+    # A token that the filter leaves out has no finite value in the last convention: none is such here.
+    made = [one for one in rounds(report, count=400) if np.isfinite(one["reported_logprobs"].numpy()).all()]
+    assert len(made) > 50
+    meta = {"sampling": {"temperature": T, "top_k": K, "logit_bias": dict(enumerate(bias[:3].tolist()))}}
+    torch.save({"rounds": made, "meta": meta}, tmp_path / "rounds.pt")
+    answer = summarize_replay(replay(read_rounds(tmp_path / "rounds.pt"), SPECULATIVE))["reported_logprobs"]
+    assert (answer["verdict"], answer["convention"]) == ("agree", convention)
+    assert all(one["fits"] == [convention] for one in answer["classes"])
+
+    rows = np.random.default_rng(7).normal(0, 2, (30, VOCAB)).astype(np.float32)
+    tokens = (rows + bias).argmax(axis=-1)
+    values = [report(i, "", rows.astype(np.float64), y) for i, y in enumerate(tokens)]
+    flat = {"target_logits": rows, "draft_logits": rows, "next_tokens": tokens}
+    flat |= {"reported_logprobs": np.asarray(values, np.float32)}
+    torch.save({key: torch.tensor(value) for key, value in flat.items()} | {"meta": meta}, tmp_path / "f.pt")
+    answer = inspect_dump(tmp_path / "f.pt")["reported_logprobs"]
+    assert (answer["verdict"], answer["convention"]) == ("agree", convention)
+    assert answer["classes"][0]["fits"] == [convention]
+
+
+def test_a_penalty_beside_reported_values_goes_by_the_history(tmp_path):
+    rows, tokens = np.zeros((2, 3), np.float32), np.array([0, 1])
+    law = log_softmax(np.array([[-2.0, 0.0, 0.0], [0.0, -2.0, 0.0]]))
+    made = {"target_logits": rows, "draft_logits": rows, "next_tokens": tokens}
+    made |= {"reported_logprobs": law[[0, 1], tokens].astype(np.float32)}
+    made = {key: torch.tensor(value) for key, value in made.items()}
+    made["meta"] = {"sampling": {"order": "vllm", "presence_penalty": 2.0}}
+    path = tmp_path / "f.pt"
+    torch.save(made | {"history": torch.tensor([[2, 0], [2, 1]]), "prompt_len": 1}, path)
+    found = inspect_dump(path)["reported_logprobs"]
+    assert (found["verdict"], found["convention"]) == ("agree", "the target after temperature")
+    torch.save(made, path)
+    assert "save them as history" in inspect_dump(path)["problems"][0]
+
+
+def test_values_that_rounds_over_trees_reported_are_named_as_not_tested(tmp_path):
+    one = {
+        "tokens": torch.tensor([-1, 0]),
+        "parent": torch.tensor([-1, 0]),
+        "target_logits": torch.randn(2, 3),
+    }
+    one |= {"accepted_path": torch.tensor([1]), "next_token": 0}
+    for more, notes in (
+        ({}, []),
+        ({"reported_logprobs": torch.zeros(2)}, ["reported_logprobs of rounds over trees are not tested"]),
+    ):
+        torch.save({"rounds": [one | more]}, tmp_path / "r.pt")
+        assert replay_any(read_any_rounds(tmp_path / "r.pt"), make_rule("eagle")).notes == notes

@@ -128,7 +128,7 @@ def test_precision_is_told_from_the_numbers(written, name, half):
 def test_a_finer_number_makes_the_band_narrower_and_never_wider():
     found = Precision()
     found.see(np.asarray([0.5, 0.25]))
-    assert found.name == "bfloat16"
+    assert found.name == "2 decimals"  # of bfloat16, too, which is finer at 0.5
     found.see(np.asarray([0.1234567]))
     assert found.name == "7 decimals"
     found.see(np.asarray([0.123456789123]))
@@ -342,3 +342,15 @@ def test_the_writer_writes_what_is_read(tmp_path):
     assert (row["decisions"], row["agree"]) == (2, 2)
     with pytest.raises(InputError, match="end the name with"):
         DecisionLog(tmp_path / "log.txt")
+
+
+def test_numbers_that_several_grids_hold_may_be_of_the_widest(tmp_path):
+    """0.5 and 0.75 are bfloat16 numbers, and may be 0.504 and 0.746: a ratio of 0.676 is inside."""
+    found = of(tmp_path, one(0.5, 0.75, True, 0.67))
+    assert (found["divergences"], found["near_ties"]) == (0, 1)
+    kind = Precision()
+    kind.see(np.array([0.25, 0.5]))
+    assert kind.name == "2 decimals"
+    assert kind.half(np.array([0.5]))[0] == 0.005
+    assert kind.bits() == pytest.approx(np.log2(100))
+    assert of(tmp_path, one(0.5, 0.75, True, 0.67), precision="float32")["divergences"] == 1

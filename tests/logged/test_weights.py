@@ -369,3 +369,33 @@ def test_what_gives_no_weights_is_refused(tmp_path):
         weigh(log, make_rule("specinfer"), "rule", Weighing(candidates=2))
     with pytest.raises(InputError, match="decides about several candidates"):
         weigh(log, make_rule("spechub"), "rule", Weighing())
+
+
+def test_penalties_that_stand_still_in_a_block_have_no_one_target(tmp_path):
+    meta = {"sampling": {"order": "sglang-verify", "presence_penalty": 1.0}}
+    path = rounds(tmp_path / "r.pt", entry([0, 1], 2, 2), meta=meta, context_tokens=torch.tensor([1]))
+    with pytest.raises(InputError, match="depends on where its round began"):
+        weigh(path, make_rule("resispec"), "--rule", Weighing())
+    assert (
+        len(weigh(path, make_rule("resispec"), "--rule", Weighing(options={"history": "token"})).token) == 3
+    )
+
+
+@pytest.mark.parametrize("by_position", [False, True])
+def test_an_option_takes_the_place_of_one_setting_of_a_flat_dump(tmp_path, by_position):
+    """As in rounds; before, an engine's order alone put temperature 1 without filters in the place of all."""
+    p, q = np.array([[0.5, 0.3, 0.2]] * 2), np.array([[0.2, 0.3, 0.5]] * 2)
+    stated = {"temperature": 0.5, "top_k": 2}
+    meta = {"sampling": [stated] * 2 if by_position else stated}
+    path = flat(tmp_path / "d.pt", p, q, next_tokens=torch.tensor([0, 1]), meta=meta)
+    law = np.array([25 / 34, 9 / 34])
+
+    def log_p(**options):
+        return np.exp(
+            weigh(path, make_rule("resispec"), "--rule", Weighing(options=options, kind="logits")).log_p
+        )
+
+    assert log_p() == pytest.approx(law)
+    assert log_p(order="vllm") == pytest.approx(law)
+    assert log_p(temperature=1.0) == pytest.approx([5 / 8, 3 / 8])
+    assert log_p(top_k=1) == pytest.approx([1, 0])

@@ -48,8 +48,7 @@ MAY_IMPORT = {
     "cli": {
         "audit", "backends", "catalogue", "distributions", "dumps", "engines", "errors", "evidence", "inputs",
         "kernels", "logged", "models", "proofs", "record", "report", "rules", "runs", "sampler_check",
-        "schema", "tables", "threads",
-        "topology",
+        "sampling", "schema", "tables", "threads", "topk", "topology",
     },
     "testing": {"errors", "inputs", "rules", "sampler_check"},
     "api": {

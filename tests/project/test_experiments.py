@@ -90,6 +90,40 @@ def test_no_chain_has_a_longer_step(n, monkeypatch):
     assert longer(n, 2)  # the check can fail
 
 
+def test_the_longest_step_holds_where_the_ratio_of_acceptances_does_not():
+    """d5b2 of docs/specinfer-bound.md: SpecInfer 83/27, optimal-joint 99/27."""
+    assert largest_ratio(2) < 99 / 83
+    assert bounds.longest(83 / 27, 5, 2) >= 99 / 27
+
+
+def tree_lengths(rng, n, levels):
+    """Lengths of SpecInfer and of the longest exact rule by node, over two tokens with laws at every node.
+
+    With two tokens the masses ``min(p(x), 1 - (1 - q(x))^n)`` can be had together, and no exact rule that
+    decides by node has more of any.
+    """
+    if levels == 1:
+        return np.ones(2)
+    p, q = rng.dirichlet(np.full(2, 0.4), 2)
+    reach = 1.0
+    for _ in range(n - 1):
+        reach += 1.0 - np.minimum(p, reach * q).sum()
+    masses = np.minimum(p, reach * q), np.minimum(p, 1.0 - (1.0 - q) ** n)
+    below = np.array([tree_lengths(rng, n, levels - 1) for _ in range(2)])
+    return np.array([1.0 + masses[rule] @ below[:, rule] for rule in range(2)])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_no_tree_has_a_longer_step(n):
+    rng, ratios = np.random.default_rng(n), []
+    for _ in range(200):
+        levels = int(rng.integers(2, 6))
+        slow, fast = tree_lengths(rng, n, levels)
+        assert fast <= bounds.longest(slow, levels, n) + 1e-9
+        ratios.append((fast - 1) / (slow - 1) if slow > 1.001 else 1.0)
+    assert bool(max(ratios) > largest_ratio(n) + 1e-9) is (n > 1)  # the ratio of lengths does not hold
+
+
 def test_standard_errors():
     values = np.asarray([1.0, 2.0, 4.0, 5.0])
     alone = tables.mean(values, range(4))

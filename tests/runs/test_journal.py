@@ -133,3 +133,13 @@ def test_it_is_json_lines(path):
     assert len(lines) == 4
     with Journal(path, HEADER) as journal, pytest.raises(ValueError, match="JSON"):
         journal.append({"kl": float("nan")})
+
+
+def test_an_option_that_one_release_did_not_have_is_one_that_was_not_given(path):
+    """A journal without `engine_order`, which is None now; before, this was a StopIteration."""
+    now = HEADER | {"options": {**HEADER["options"], "engine_order": None}}
+    assert entries(path, now) == entries(path)
+    assert entries(path, HEADER | {"options": {"candidates": 3}}) == entries(path)
+    now["options"]["engine_order"] = "vllm"
+    with pytest.raises(InputError, match="was begun with --engine-order null, not vllm; name another file"):
+        entries(path, now)

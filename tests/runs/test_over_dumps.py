@@ -141,6 +141,17 @@ def test_a_damaged_entry_is_not_read(damage):
         Table.from_plain(entry, (make_rule("specinfer"), make_rule("llama-cpp")), "d.npz")
 
 
+def test_an_infinite_bias_goes_through_json(tmp_path):
+    logits = torch.tensor([[0.0, 1.0, 2.0]])
+    sampling = {"logit_bias": {1: -torch.inf}, "draft": {"logit_bias": {2: -torch.inf}}}
+    meta = {"sampling": sampling}
+    torch.save({"target_logits": logits, "draft_logits": logits, "meta": meta}, tmp_path / "d.pt")
+    dump = open_dump(tmp_path / "d.pt")
+    [(_, part)] = evaluate_spans(dump, Reading(kind="logits"), EVALUATION, [(0, 1)], backend=NUMPY)
+    text = json.dumps(part.plain(), allow_nan=False)
+    assert repr(Table.from_plain(json.loads(text), EVALUATION.rules, dump.path)) == repr(part)
+
+
 def test_infinite_numbers_go_through_json(tmp_path):
     logits = torch.tensor([[0.0, 0.0, -torch.inf]])
     torch.save({"target_logits": logits, "draft_logits": torch.zeros(1, 3)}, tmp_path / "d.pt")

@@ -10,6 +10,7 @@ import resispec_verify as rv
 from resispec_verify.distributions import Sampling
 from resispec_verify.dumps import open_dump
 from resispec_verify.errors import InputError
+from resispec_verify.logged.round_rows import read_rows
 from resispec_verify.logged.texts import rows_texts
 from resispec_verify.sampling.text import Text, adjusted
 from resispec_verify.tables.reading import Reading, pairs_of
@@ -237,3 +238,36 @@ def test_the_commands_take_an_order_and_a_history(tmp_path, cli):
     assert told.status == 1
     assert "history 'block-start' explains the log" in told.out
     assert cli(*arguments, "--history", "block-start").status == 0
+
+
+def test_a_barred_logit_counts_for_the_deviation_in_bounds_too(tmp_path):
+    """-1e9 bars a token and is finite: the deviation is large, and top-n-sigma keeps the others."""
+    logits = np.array([[1.0, 0.5, -1e9]])
+    rounds = [
+        {"draft_tokens": np.array([0]), "draft_logits": logits, "target_logits": np.repeat(logits, 2, 0)}
+    ]
+    sampling = Sampling(order="llama.cpp", top_n_sigma=1.0)
+    rows = read_rows("a round", rounds[0], slice(0, 2), sampling)
+    law, box = rows.p[0], rows.target_box().normalised()
+    assert law.argmin() == 2
+    assert law[1] > 0.3
+    assert (box.low[0] <= law).all()
+    assert (law <= box.high[0]).all()
+
+
+def test_a_proposal_with_a_bias_of_its_own_has_it(tmp_path):
+    """Before, the bias was left out without a word; what the draft has goes on where it has none."""
+    path = flat(tmp_path, {"bad_words": [1]})
+    dump, bias = open_dump(path), Sampling(logit_bias={0: 2.0})
+
+    def drawn(proposal):
+        (batch,) = pairs_of(dump, Reading(kind="logits", proposal_sampling=lambda _: proposal))
+        return batch.pair.proposal
+
+    np.testing.assert_allclose(drawn(bias), softmax([[2.5, -1.0, 2.0], [0.0, 3.0, 1.0]]), atol=1e-15)
+    kept = softmax(np.array([[1.0, -np.inf, 4.0], [-4.0, -np.inf, 2.0]]))
+    np.testing.assert_allclose(drawn(Sampling(0.5)), kept, atol=1e-15)
+    with pytest.raises(InputError, match="save them as history"):
+        drawn(Sampling(repetition_penalty=1.2))
+    with pytest.raises(InputError, match="give its draft_sampling"):
+        rv.verify(path, rule="specinfer", proposal=Sampling(draft={"top_k": 2}))

@@ -10,8 +10,10 @@ import pytest
 from resispec_verify.dumps.kinds.tree import tree_from_mapping
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.optimal.inclusion import included_without_replacement
+from resispec_verify.kernels.optimal.weighted import longest_layout
 from resispec_verify.oracle import PROPOSALS, block_law, limit_by_program, limit_without_replacement, marginal
 from resispec_verify.rules import RULES, make_rule
+from resispec_verify.rules.shipped.optimal_joint import OptimalJoint
 from resispec_verify.tables.tree_sampling import how_drawn
 from resispec_verify.tables.trees import add_trees, flat_acceptance
 from resispec_verify.topology import Topology
@@ -159,12 +161,12 @@ def test_the_bounds_of_a_tree_whose_first_child_is_a_leaf(siblings):
     expected = 1 + float(one_level(siblings, ()))
     expected += sum(min(float(TARGET[()][x] * TARGET[(x,)][y]), mass) for (x, y), mass in held.items())
     assert np.dot(weights, row.limit_any) == pytest.approx(expected, abs=1e-8)
-    among = {x: F(0) for x in range(3)}
-    for drawn, weight in PROPOSALS[siblings](DRAFT[()], 2).items():
-        for x in set(drawn):
-            among[x] += weight
-    second = {x for x, _ in held}
-    by_node = sum(float(min(TARGET[()][x], among[x]) * one_level(siblings, (x,))) for x in second)
+    comes = {x: F(0) for x in range(3)}  # P(the second candidate is x)
+    for (_, x), weight in PROPOSALS[siblings](DRAFT[()], 2).items():
+        comes[x] += weight
+    if siblings == "fixed":  # the two that are there can each be accepted with all of p
+        comes = {x: F(mass > 0) for x, mass in comes.items()}
+    by_node = sum(float(min(TARGET[()][x], comes[x]) * one_level(siblings, (x,))) for x in range(3))
     assert np.dot(weights, row.limit) == pytest.approx(1 + float(one_level(siblings, ())) + by_node, abs=1e-8)
 
 
@@ -183,7 +185,7 @@ def test_ranked_candidates_that_tie_may_stand_in_any_order():
         assert row.length == [pytest.approx(1 + expected)]  # the rule accepts as much
 
 
-def test_a_path_too_unlikely_for_a_float_has_no_bound():
+def test_a_path_too_unlikely_for_a_float_has_no_bound_for_all_rules():
     chain = Topology((-1, *range(30)))
     logits = np.tile([0.0, -700.0], (1, 31, 1))
     rows = {}
@@ -195,8 +197,9 @@ def test_a_path_too_unlikely_for_a_float_has_no_bound():
     add_trees(rows, [make_rule("speculative")], dump, how_drawn(dump, {}), [chain])
     (row,) = rows.values()
     assert row.length == [31.0]  # p = q
-    assert row.limit == row.limit_any == [None]
-    assert row.result()["limit_mean"] is None
+    assert row.limit == [31.0]
+    assert row.limit_any == [None]
+    assert row.result()["limit_any_mean"] is None
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -214,6 +217,70 @@ def test_no_exact_rule_is_longer_than_the_limit(name):
         assert mean <= bounds[0] + EPS
     if name == "eagle+resispec":
         assert mean > bounds[1] + 0.5  # no exact rule emits so much
+
+
+def longest(topology):
+    """The longest that rules are that decide by node, by backward induction over linear programs."""
+
+    def below(children, prefix):
+        counts = {len(topology.children[child]) for child in children}
+        if not children:
+            return 0.0
+        assert len(counts) == 1
+        values = [1.0 + below(topology.children[children[0]], (x,)) for x in range(3)]
+        return limit_by_program(TARGET[prefix], DRAFT[prefix], len(children), values=values)
+
+    return 1.0 + below(topology.children[0], ())
+
+
+@pytest.mark.parametrize("name", ["d2b2", "d3b2", "d3b1", "-1,0,0,1,2"])
+def test_the_limit_bounds_the_longest_step_that_decides_by_node(name):
+    topology = Topology.parse(name)
+    row, weights = row_of("specinfer", topology)
+    bound = np.dot(weights, row.limit)
+    assert bound >= longest(topology) - 1e-8
+    if name in ("d2b2", "d3b1"):  # where one level is left, and on a path, it is attained
+        assert bound == pytest.approx(longest(topology), abs=1e-8)
+
+
+@pytest.mark.parametrize("name", ["d2b2", "d3b2", "d3b1", "-1,0,0,2,2", "-1,0,0,1,1,2"])
+def test_on_no_single_tree_is_the_limit_below_the_best_rule(name):
+    topology = Topology.parse(name)
+    row, _ = row_of("optimal-joint", topology)
+    above = np.asarray(row.limit) - row.length
+    assert (above >= -EPS).all()
+    if name in ("d2b2", "d3b1"):  # one level and paths leave nothing between
+        assert (above <= EPS).all()
+
+
+def by_node(p, q, n):
+    """The layout for what lies below each node of a tree of three levels: at the root, acceptance below."""
+    root = np.allclose(p, [float(x) for x in TARGET[()]], rtol=0, atol=EPS)
+    below = [1.0 + limit_by_program(TARGET[(x,)], DRAFT[(x,)], 2) if root else 1.0 for x in range(3)]
+    return longest_layout(np.asarray(below))(p, q, n)
+
+
+def test_the_race_for_weighted_tokens_is_the_longest_step_that_decides_by_node(monkeypatch):
+    """A chain where all is accepted after token 0, and little after the others."""
+    for laws, root, after, others in (
+        (TARGET, (4, 1, 5), (6, 2, 2), (8, 1, 1)), (DRAFT, (2, 6, 2), (6, 2, 2), (1, 1, 8))
+    ):  # fmt: skip
+        for prefix, counts in (((), root), ((0,), after), ((1,), others), ((2,), others)):
+            monkeypatch.setitem(laws, prefix, tuple(F(k, 10) for k in counts))
+    tokens, weights = every_tree("iid")
+    dump = dump_of(tokens)
+    length = {}
+    for name, rule in (("race", OptimalJoint(find_layout=by_node)), ("joint", make_rule("optimal-joint"))):
+        rows = {}
+        add_trees(rows, [rule], dump, how_drawn(dump, {}), [D3B2])
+        (row,) = rows.values()
+        length[name] = np.dot(weights, row.length)
+    assert length["race"] == pytest.approx(longest(D3B2), abs=1e-8)
+    # After token 0 a candidate is accepted for sure, after the others with 1 - .9**2 + .2 = .39; at the root
+    # both accept with .74, token 0 with .36 or with .28.
+    assert length["race"] == pytest.approx(1.74 + 0.36 + 0.38 * 0.39, abs=EPS)
+    assert length["joint"] == pytest.approx(1.74 + 0.28 + 0.46 * 0.39, abs=EPS)
+    assert length["race"] <= np.dot(weights, row.limit) + EPS
 
 
 def chain_length(rule, target, draft):

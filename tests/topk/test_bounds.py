@@ -197,3 +197,11 @@ def test_laws_known_to_a_width_are_held_with_that_width():
         assert size > 1e-7 or np.all(found.kl[:, 0] > 0.95 * exact.kl[:, 0])
         accepted = rv.operational_marginals(make_rule("optimal-sequential"), p, q, 2).acceptance.sum(axis=1)
         assert np.all((found.acceptance[:, 0] <= accepted) & (accepted <= found.acceptance[:, 1]))
+
+
+def test_a_tail_that_no_token_may_have_is_refused():
+    rows = TopRows(
+        np.array([[0, 1]], np.int32), np.array([[0.5, 0.45]]), np.array([[0.05, 0.05]]), np.array([0.0])
+    )
+    with pytest.raises(InputError, match="position 0: the target's list and its tail"):
+        topk.bounds(TopPairs(rows, rows), make_rule("specinfer"), 1)

@@ -31,6 +31,15 @@ READERS: dict[str, Callable[[Path], object]] = {
 """By suffix."""
 RECOGNISED = (("files of llama.cpp's --kl-divergence-base", is_llamacpp, read_llamacpp),)
 """Formats of any suffix: in words, what tells their files, and what reads them."""
+LINES = "a line a decision goes to the command replay"
+ANSWERS = "what an engine answered to convert"
+LOGS = {
+    ".jsonl": f"{LINES}, {ANSWERS}",
+    ".ndjson": f"{LINES}, {ANSWERS}",
+    ".csv": LINES,
+    ".parquet": f"give {ANSWERS}",
+}
+"""Files of other commands, by suffix: which one."""
 
 
 def load_mapping(path: str | os.PathLike[str]) -> dict:
@@ -54,8 +63,9 @@ def load_mapping(path: str | os.PathLike[str]) -> dict:
     if read is None:
         suffix = f"suffix {show(path.suffix)}" if path.suffix else "a name without suffix"
         others = ", and ".join(words for words, _, _ in RECOGNISED)
+        instead = LOGS.get(path.suffix.lower())
         raise InputError(
             f"{path}: {suffix} is not a known format; supported: {', '.join(READERS)}, a folder or glob of "
-            f"them or its index.json, and {others}"
+            f"them or its index.json, and {others}" + (f"; {instead}" if instead else "")
         )
     return unstacked_trees(path, unstacked(path, with_meta(path, as_mapping(path, read(path)))))

@@ -78,6 +78,8 @@ def with_sampled(
     if token in names:
         ranked -= log <= min(value for _, value in pairs)
     elif log > UNLIKELY:
+        if any(value < log for _, value in pairs):
+            ranked = 0  # then the list is not that of the most probable
         pairs.append((token, log))
     if not pairs:
         raise Node(None, where).refuse("lists no token; ask for log-probabilities of the most probable ones")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from resispec_verify.dumps.kinds.top_rows import TopPairs, TopRows
 from resispec_verify.dumps.opening import PathLike, as_path
 from resispec_verify.errors import InputError
 
@@ -20,8 +21,15 @@ __all__ = ["SUFFIXES", "save_top_pairs"]
 SUFFIXES = (".npz", ".safetensors")
 
 
-def save_top_pairs(path: PathLike, mapping: Mapping[str, Any]) -> None:
-    """Write arrays, whole numbers and ``meta`` under their keys.
+def save_top_pairs(path: PathLike, pairs: TopPairs | Mapping[str, Any], *, meta: Any = None) -> None:
+    """Write top-k pairs, or what is to stand under each key.
+
+    Parameters
+    ----------
+    pairs : TopPairs or mapping
+        Pairs of some positions; or arrays, whole numbers and ``meta`` as docs/top-k-files.md has them.
+    meta : mapping, optional
+        Beside pairs: what is to be said of them.
 
     Raises
     ------
@@ -31,6 +39,7 @@ def save_top_pairs(path: PathLike, mapping: Mapping[str, Any]) -> None:
         If the file cannot be written.
     """
     path = as_path(path)
+    mapping = _mapping(pairs, meta) if isinstance(pairs, TopPairs) else pairs
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"{path}: top-k pairs are written as {' or '.join(SUFFIXES)}; end the name so")
     arrays = {
@@ -53,3 +62,21 @@ def save_top_pairs(path: PathLike, mapping: Mapping[str, Any]) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def _mapping(pairs: TopPairs, meta: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"meta": meta}
+    known = {rows.vocab for rows in (pairs.target, pairs.draft)} - {None}
+    if len(known) == 1:
+        found["vocab"] = known.pop()
+    for role, rows in (("target", pairs.target), ("draft", pairs.draft)):
+        with np.errstate(divide="ignore"):
+            found[f"{role}_top_logprobs"] = np.log(rows.probabilities)
+        found |= {f"{role}_top_ids": rows.tokens, f"{role}_tail": rows.tail, f"{role}_ranked": _ranked(rows)}
+    return found
+
+
+def _ranked(rows: TopRows) -> np.ndarray:
+    """How many of the listed are the most probable, as far as `most` says: those that have no less, (N,)."""
+    listed = rows.tokens >= 0
+    return np.sum(listed & (rows.probabilities >= rows.most[:, None]), axis=1, dtype=np.int64)

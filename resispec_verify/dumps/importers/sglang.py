@@ -36,8 +36,10 @@ def read_sglang(document: Node, listing: Listing) -> None:
     if inputs is not None:
         named = meta.need("input_token_logprobs").entries()
         laws = inputs.entries()
-        if len(named) != len(laws) or (prompt is not None and len(laws) > prompt):
+        if len(named) != len(laws):
             raise inputs.refuse(f"has {len(laws)} entries for {len(named)} input_token_logprobs")
+        if prompt is not None and len(laws) > prompt:
+            raise inputs.refuse(f"has {len(laws)} entries, and prompt_tokens is {prompt}; ask again")
         start = None if prompt is None else prompt - len(laws)
         for i, (law, token) in enumerate(zip(laws, named, strict=True)):
             if law.value is None:
@@ -64,6 +66,8 @@ def _add(
     pairs = [_pair(entry) for entry in law.entries()]
     ranked = len(pairs)
     if own is not None and own[0] not in {token for token, _ in pairs}:
+        if any(log < own[1] for _, log in pairs):
+            ranked = 0  # then the list is not that of the most probable
         pairs.append(own)
     listing.add(
         law.where,

@@ -28,6 +28,9 @@ class TopRows:
         the most probable; else 1.
     vocab : int or None
         V, where it is known.
+    off : float64 array (N,) or None
+        What the listed probabilities may be off by in all, ``sum |error|``. None where nothing says it; then
+        by no more than what listed and tail miss 1 by.
     """
 
     tokens: NDArray[np.int32]
@@ -35,13 +38,19 @@ class TopRows:
     tail: NDArray[np.float64]
     most: NDArray[np.float64]
     vocab: int | None = None
+    off: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def __getitem__(self, rows: slice) -> TopRows:
         return TopRows(
-            self.tokens[rows], self.probabilities[rows], self.tail[rows], self.most[rows], self.vocab
+            self.tokens[rows],
+            self.probabilities[rows],
+            self.tail[rows],
+            self.most[rows],
+            self.vocab,
+            None if self.off is None else self.off[rows],
         )
 
 

@@ -18,6 +18,8 @@ __all__ = ["LARGEST_VOCABULARY", "TopSide", "float32_rounding"]
 LARGEST_VOCABULARY = 2**31 - 1
 UNIT = {2: 2.0**-8, 4: 2.0**-24, 8: 2.0**-53}
 """Relative rounding of a stored number, by its bytes; float16 has a smaller one than bfloat16, 2^-11."""
+SMALLEST_FLOAT16 = 2.0**-14
+"""Of the normal numbers."""
 FLOAT64 = 2.0**-40
 """What summing a row in float64 and exp of it can be off, with room to spare: 2^-53 times k + 4 operations
 of k up to 4,096, and more for longer lists."""
@@ -83,7 +85,8 @@ class TopSide:
             p = np.exp(logs)
         np.minimum(p, 1.0, out=p)
         slack = p * error
-        total, slack = p.sum(axis=-1), slack.sum(axis=-1) + FLOAT64
+        total, off = p.sum(axis=-1), slack.sum(axis=-1)
+        slack = off + FLOAT64
         over = np.flatnonzero(total > 1 + slack)
         if over.size:
             i = int(over[0])
@@ -103,7 +106,7 @@ class TopSide:
                 f"no other token can have more than {most[i]:.3g}, and all others have {tail[i, 0]:.6g} at "
                 f"least; {self.role}_ranked, or a probability, is wrong",
             )
-        return TopRows(ids, p, tail, most, self.vocab)
+        return TopRows(ids, p, tail, most, self.vocab, off)
 
     def _tokens(self, start: int, stop: int) -> np.ndarray:
         stored = rows_of(self.ids, start, stop)
@@ -142,6 +145,8 @@ class TopSide:
             name = "NaN" if np.isnan(values[i, j]) else "+inf"
             self._refuse(start + i, f"entry {j} is {name}; log finite log-probabilities")
         size = np.abs(np.where(np.isfinite(values), values, 0.0))
+        if stored.dtype == np.float16:  # below its normal numbers what is lost is no share of them
+            size = np.maximum(size, SMALLEST_FLOAT16)
         error = unit * size + self.rounding
         if self.logsumexp is not None:
             norm = _float64(self.logsumexp.reshape(-1)[start:stop])
@@ -177,6 +182,8 @@ class TopSide:
             self._refuse(start + i, f"its tail {show(stated[i].tolist())} is no probability; record it again")
         # Of its type, and of the sums behind it: 1 minus the listed is not the sum of the others.
         off = np.where(stated > 0, stated * max(unit, FLOAT64) + 2.0**-52, 0.0)
+        if self.tail.dtype == np.float16:  # a 0 may be what was left of less
+            off += 2.0**-11 * SMALLEST_FLOAT16
         tail = np.stack([stated[:, 0] - off[:, 0], stated[:, -1] + off[:, -1]], axis=-1)
         wrong = (tail[:, 0] > rest + slack) | (tail[:, 1] < rest - slack) | (tail[:, 0] > tail[:, 1])
         if wrong.any():

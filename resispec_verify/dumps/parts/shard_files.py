@@ -120,7 +120,8 @@ def _indexed(path: Path) -> ShardList:
     shards = index.get("shards") if isinstance(index, dict) else None
     if not isinstance(index, dict) or not isinstance(shards, list) or not shards:
         raise InputError(
-            f"{path}: has no list of shards; write {{'shards': [{{'file': ..., 'start': ...}}]}}"
+            f"{path}: has no list of shards; write {{'shards': [{{'file': ..., 'start': ...}}]}}, "
+            "or give what an engine answered to the command convert"
         )
     files, stated = [], []
     for i, entry in enumerate(shards):

@@ -172,11 +172,19 @@ def _kl(law, error, off_p, off_q):
 
 
 @jit(inner=True)
-def _biased(row, most_p, local):
+def _emitted_after(gaps, below, p, q):
+    """``sum min(g q, p)`` over the gaps g, which ascend and of which ``below`` has the sums."""
+    few = np.searchsorted(gaps, p / q if q > 0.0 else np.inf)
+    return q * below[few] + (len(gaps) - few) * p
+
+
+@jit(inner=True)
+def _biased(row, most_p, local, off_p):
     """A lower bound on the total variation of ResiSpec's emitted law from the target, for every n >= 1.
 
     After x is rejected, y is emitted with at least min(q(y), p(y)/Z): by tokens that are known, more than
-    they lack.
+    they lack. Where p may be off by ``off_p``, what that takes off is most where all of it is on one y, for
+    the sum over x is concave in p(y). What else errs is a few times what the laws are off by.
     """
     known, rest = row.counts[0], row.counts[2]
     gaps = np.empty(known + rest)
@@ -193,16 +201,18 @@ def _biased(row, most_p, local):
     below = np.zeros(count + 1)
     for j in range(count):
         below[j + 1] = below[j] + gaps[j]
+    lost = 0.0
     for j in range(known):
         p, q = row.known_p[j], row.known_q[j]
         own = max(q - p, 0.0)
         if local:
-            few = np.searchsorted(gaps, p / q if q > 0.0 else np.inf)
-            gain = q * below[few] + (count - few) * p - min(own * q, p if own > 0.0 else 0.0)
+            every = _emitted_after(gaps, below, p, q)
+            lost = max(lost, every - _emitted_after(gaps, below, max(p - off_p, 0.0), q))
+            gain = every - min(own * q, p if own > 0.0 else 0.0)
         else:
             gain = min(q, p) * (below[count] - own)
         total += max(gain - max(p - q, 0.0), 0.0)
-    return total
+    return total - lost
 
 
 @jit(inner=True)
@@ -259,7 +269,7 @@ def bound_rows(target, draft, vocab, settings, row, laws, found):
         found.kl[i, 1] = at_most
         found.attained[i, 0], found.attained[i, 1] = attained
         if bias:
-            away = _biased(row, target.most[i], bias == 1)
+            away = _biased(row, target.most[i], bias == 1, slack[0])
             found.biased[i] = max(away - 4.0 * once, 0.0)
     return -1, 0
 

@@ -18,6 +18,8 @@ FAR, WIDE = 1e-3, 0.1
 _EPS = float(np.finfo(np.float64).eps)
 _MOST_STEPS = 200  # of a search that ends on its segment in a handful
 _FEW = 24  # are sorted by insertion
+#: What less is taken for, but 0: M then errs by less than rounding, KL is not more, and no level overflows.
+_TINY = 1e-300
 
 
 @jit(inner=True)
@@ -28,6 +30,11 @@ def _slot(token, row, keys, stamps):
     while stamps[at] == row and keys[at] != token:
         at = (at + 1) & mask
     return at
+
+
+@jit(inner=True)
+def _lifted(x):
+    return max(x, _TINY) if x > 0.0 else x
 
 
 @jit(inner=True)
@@ -50,7 +57,7 @@ def _meet(target, draft, i, row):
         at = _slot(token, i, keys, stamps)
         if stamps[at] != i:
             keys[at], stamps[at], places[at] = token, i, -1
-            row.p_only[alone] = target.probabilities[i, a]
+            row.p_only[alone] = _lifted(target.probabilities[i, a])
             alone += 1
         elif places[at] >= 0:
             row.known_p[known] = target.probabilities[i, a]
@@ -64,7 +71,7 @@ def _meet(target, draft, i, row):
     for b in range(second):
         token = np.int64(draft.tokens[i, b])
         if token >= 0 and places[_slot(token, i, keys, stamps)] >= 0:
-            row.q_only[rest] = draft.probabilities[i, b]
+            row.q_only[rest] = _lifted(draft.probabilities[i, b])
             rest += 1
     row.counts[2] = rest
     return True
@@ -74,7 +81,8 @@ def _meet(target, draft, i, row):
 def _tail(lists, i, vocab):
     """The tail's mass, what the law may be off by, and whether it is a law.
 
-    A tail that was logged keeps its digits, where 1 less the listed is rounding.
+    A tail that was logged keeps its digits, where 1 less the listed is rounding. Errors of the listed that
+    cancel in their sum are seen only where it is said how large they may be.
     """
     total, listed = 0.0, 0
     for j in range(lists.tokens.shape[1]):
@@ -83,14 +91,22 @@ def _tail(lists, i, vocab):
             listed += 1
     low, high = lists.tail[i, 0], lists.tail[i, 1]
     left = 1.0 - total
-    off = max(high - left, left - low, 0.0)
     mass = 0.0 if listed == vocab else min(max(left, low), high)
+    known = lists.off[i]
+    if known >= 0.0:  # half of all that may differ, and of what listed and tail miss 1 by
+        off = 0.5 * (known + max(high - mass, mass - low, 0.0) + abs(left - mass))
+    else:
+        off = max(high - left, left - low, 0.0)
+        off = off / max(1.0 - high, off) if off > 0.0 else 0.0
+    far = FAR + max(known, 0.0)
     is_law = (
-        low - FAR <= left <= high + FAR
+        low - far <= left <= high + far
         and high - low <= WIDE
+        and known <= WIDE
+        and (lists.most[i] > 0.0 or mass <= FAR)
         and (vocab < 0 or mass <= (vocab - listed) * lists.most[i] + FAR)
     )
-    return mass, (min(off / max(1.0 - high, off), 1.0) if off > 0.0 else 0.0), is_law
+    return mass, min(off, 1.0), is_law
 
 
 @jit(inner=True)
@@ -162,6 +178,11 @@ def _common_level(row, most_p, most_q, low, high):
 
 
 @jit(inner=True)
+def _rounding(row):
+    return 4.0 * (row.counts[0] + row.counts[1] + row.counts[2] + 4) * _EPS
+
+
+@jit(inner=True)
 def _fill(row, most_p, most_q):
     """Atoms of the tokens that are not known of the completion with the least M; returns their number.
 
@@ -178,7 +199,6 @@ def _fill(row, most_p, most_q):
         level_p, error = _common_level(row, most_p, most_q, level_p, level_q)
         level_q = level_p
         inverse = 1.0 / level_p if level_p > 0.0 else np.inf
-    row.masses[4] = error
     used, p_sum, q_sum, a, b = 1, 0.0, 0.0, 0.0, 0.0
     for j in range(row.counts[1]):
         p = row.p_only[j]
@@ -210,6 +230,10 @@ def _fill(row, most_p, most_q):
     else:  # a budget that was met leaves rounding
         left_p = left_p if level_q == np.inf else 0.0
         left_q = left_q if inverse == np.inf else 0.0
+        # Caps that hold the tail but for rounding: what is over need not lie where the draft has nothing.
+        if left_q == 0.0 and left_p <= 3.0 * _rounding(row):
+            left_p, error = 0.0, left_p
+    row.masses[4] = error
     row.more_p[used + 1], row.more_q[used + 1] = left_p, left_q
     return used + 2
 
@@ -289,7 +313,8 @@ def complete(target, draft, i, vocab, row, least, greatest):
     tq, off_q, good_q = _tail(draft, i, vocab)
     if not (good_p and good_q):
         return (3 if good_p else 2), 0.0, 0.0, 0.0, (False, False)
-    most_p, most_q = target.most[i], draft.most[i]
+    most_p, most_q = _lifted(target.most[i]), _lifted(draft.most[i])
+    tp, tq = _lifted(tp), _lifted(tq)
     row.masses[0], row.masses[1] = tp, tq
     known, alone, rest = row.counts[0], row.counts[1], row.counts[2]
     row.counts[3] = -1 if vocab < 0 else vocab - known - alone - rest
@@ -318,8 +343,7 @@ def complete(target, draft, i, vocab, row, least, greatest):
     _append(greatest, p_alone + tp, 0.0)
     _sums(least)
     _sums(greatest)
-    rounding = 4.0 * (known + alone + rest + 4) * _EPS
-    return 0, rounding + row.masses[4], off_p, off_q, _room(row, most_p, most_q)
+    return 0, _rounding(row) + row.masses[4], off_p, off_q, _room(row, most_p, most_q)
 
 
 @jit()

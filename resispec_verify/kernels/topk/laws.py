@@ -13,12 +13,13 @@ __all__ = ["Law", "Lists", "Row", "empty_law", "empty_row", "excess_at"]
 
 
 class Lists(NamedTuple):
-    """Columns of `TopRows`, contiguous: int32 and float64."""
+    """Columns of `TopRows`, contiguous: int32 and float64; ``off`` is -1 where nothing says it."""
 
     tokens: NDArray[np.int32]
     probabilities: NDArray[np.float64]
     tail: NDArray[np.float64]
     most: NDArray[np.float64]
+    off: NDArray[np.float64]
 
 
 class Law(NamedTuple):

@@ -64,35 +64,47 @@ class Precision:
         while self._digits <= _DIGITS and not _close(_to_digits(size, self._digits), size):
             self._digits += 1
 
-    @property
-    def name(self) -> str:
-        """What the numbers were rounded to."""
+    def _fits(self) -> list[str]:
+        """All that the numbers lie on."""
         if self.given is not None:
-            return f"{self.given} decimals" if _is_decimals(self.given) else self.given
+            return [f"{self.given} decimals" if _is_decimals(self.given) else self.given]
         if not self._seen:
-            return "exact"
+            return ["exact"]
         kinds = [name for name in _TYPES if self._types[name]]
         decimals = [f"{self._decimals} decimals"] if self._decimals <= _DECIMALS else []
         digits = [f"{self._digits} digits"] if self._digits <= _DIGITS else []
-        return next(iter([*kinds, *decimals, *digits]), "float32")
+        return [*kinds, *decimals, *digits] or ["float32"]
+
+    @property
+    def name(self) -> str:
+        """What the numbers were rounded to: the coarsest, at one half, that they lie on."""
+        return max(self._fits(), key=lambda kind: float(_half(kind, np.asarray([0.5]))[0]))
 
     def half(self, values: np.ndarray) -> np.ndarray:
-        """The most that writing has moved each value ``(n,)``: half a unit of its last place."""
-        kind = self.name
-        if kind in _TYPES:
-            return half_ulp(values, _TYPES[kind])
-        floor = FLOAT32 * np.abs(values)
-        if kind.endswith("decimals"):
-            return np.maximum(floor, 0.5 * 10.0 ** -int(kind.split()[0]))
-        if kind.endswith("digits"):
-            return np.maximum(floor, 0.5 * 10.0 ** (_exponent(np.abs(values)) + 1 - int(kind.split()[0])))
-        return floor if kind == "float32" else np.zeros_like(values)
+        """The most that writing has moved each value ``(n,)``: half a unit of its last place.
+
+        The widest of all that the numbers lie on: 0.25, 0.5 and 0.75 are of any type, and of two decimals.
+        """
+        return np.max([_half(kind, values) for kind in self._fits()], axis=0)
 
     def bits(self) -> float:
         """Bits of a uniform: one value comes with probability ``2^-bits`` at most."""
-        kind = self.name
         fixed = {"bfloat16": 8.0, "float16": 11.0, "float32": 23.0, "exact": 0.0}
-        return fixed[kind] if kind in fixed else min(23.0, int(kind.split()[0]) * float(np.log2(10.0)))
+        return min(
+            fixed[kind] if kind in fixed else min(23.0, int(kind.split()[0]) * float(np.log2(10.0)))
+            for kind in self._fits()
+        )
+
+
+def _half(kind: str, values: np.ndarray) -> np.ndarray:
+    if kind in _TYPES:
+        return half_ulp(values, _TYPES[kind])
+    floor = FLOAT32 * np.abs(values)
+    if kind.endswith("decimals"):
+        return np.maximum(floor, 0.5 * 10.0 ** -int(kind.split()[0]))
+    if kind.endswith("digits"):
+        return np.maximum(floor, 0.5 * 10.0 ** (_exponent(np.abs(values)) + 1 - int(kind.split()[0])))
+    return floor if kind == "float32" else np.zeros_like(values)
 
 
 def _is_decimals(text: str) -> bool:

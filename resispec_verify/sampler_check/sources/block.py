@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from resispec_verify.evidence.eprocess import FitTest
+from resispec_verify.rules.stopping import StopPolicy
 from resispec_verify.sampler_check.battery.chains import CHAINS, Chain, chain
 from resispec_verify.sampler_check.calls import Caller, SamplerError
 from resispec_verify.sampler_check.sources.drawing import rows_of
@@ -17,8 +18,9 @@ from resispec_verify.sampler_check.sources.style import Style
 
 __all__ = ["BLOCK", "RAGGED", "BlockSource"]
 
-#: After the name of an input whose paths have different lengths.
+#: After the name of an input whose paths have different lengths, and of one that a policy cuts.
 RAGGED = ", ragged"
+CUT = ", cut"
 
 
 class BlockSource:
@@ -32,6 +34,8 @@ class BlockSource:
     chain : Chain
     ragged : bool
         Paths of different lengths.
+    stop : StopPolicy, optional
+        Paths are as long as it keeps of them, the first token always.
     flat : bool
         Rows one after the other, with cumulative lengths, instead of padding. A path may then be empty, but
         not all in a call.
@@ -41,10 +45,10 @@ class BlockSource:
 
     kind = "block"
 
-    def __init__(self, chain: Chain, *, ragged: bool = False, flat: bool = False,
-                 handing: Handing = PLAIN, offset: int = 0) -> None:  # fmt: skip
-        self.name = f"{chain.name}{RAGGED}" if ragged else chain.name
-        self.ragged, self.flat, self.handing = ragged, flat, handing
+    def __init__(self, chain: Chain, *, ragged: bool = False, stop: StopPolicy | None = None,
+                 flat: bool = False, handing: Handing = PLAIN, offset: int = 0) -> None:  # fmt: skip
+        self.name = chain.name + (RAGGED if ragged else CUT if stop else "")
+        self.ragged, self.stop, self.flat, self.handing = ragged, stop, flat, handing
         shifted = chain.shifted(offset) if offset else chain
         self.target, targets = handing.laws(shifted.target)
         self.draft, self.drafts = handing.laws(shifted.draft)
@@ -68,14 +72,19 @@ class BlockSource:
         L, V = self.length, self.vocab
         path = np.zeros((rows, L), dtype=np.int64)
         before = np.zeros(rows, dtype=np.int64)
+        seen = np.empty((rows, L, V)) if self.stop else None
         targets = np.empty((rows, L + 1, V), self.target.dtype)
         drafts = np.empty((rows, L, V), self.draft.dtype)
         for i in range(L):
             targets[:, i], drafts[:, i] = self.target[i][before], self.draft[i][before]
             laws = drafts[:, i] if self.draft is self.drafts else self.drafts[i][before]
             before = path[:, i] = rows_of(rng, laws)
+            if seen is not None:
+                seen[:, i] = laws
         targets[:, L] = self.target[L][before]
-        most = _cut(rng, path, targets, drafts, 0 if self.flat else 1) if self.ragged else np.full(rows, L)
+        most = self._lengths(rng, path, seen)
+        if (most < L).any():
+            _shorten(most, path, targets, drafts)
         given = {"targets": targets, "drafts": drafts, "path": path}
         if self.flat:
             given = _flattened(given, most)
@@ -89,23 +98,28 @@ class BlockSource:
         whole[:, :columns] = emitted
         return Drawn(self.sequences.completed(rng, whole))
 
+    def _lengths(self, rng: np.random.Generator, path: np.ndarray, drafts: Any) -> np.ndarray:
+        """How long each path is when it is handed over."""
+        rows, length = path.shape
+        if self.stop is not None:
+            return np.maximum(rows_of(rng, self.stop.kept(drafts, path)), 1)
+        if not self.ragged:
+            return np.full(rows, length)
+        keep = rng.integers(0 if self.flat else 1, length + 1, size=rows)
+        keep[0] = max(1, keep[0]) if not keep.any() else keep[0]
+        return keep
+
     def describe(self, token: int) -> str:
         """A sequence, in words."""
         return self.sequences.describe(token)
 
 
-def _cut(
-    rng: np.random.Generator, path: np.ndarray, targets: np.ndarray, drafts: np.ndarray, least: int
-) -> np.ndarray:
-    """Shorten paths at random: -1 for tokens, rows of zeros for what is not there. Returns the lengths."""
-    rows, length = path.shape
-    keep = rng.integers(least, length + 1, size=rows)
-    keep[0] = max(1, keep[0]) if not keep.any() else keep[0]
-    gone = np.arange(length) >= keep[:, None]
+def _shorten(keep: np.ndarray, path: np.ndarray, targets: np.ndarray, drafts: np.ndarray) -> None:
+    """-1 for the tokens that are not kept, rows of zeros for what is not there."""
+    gone = np.arange(path.shape[1]) >= keep[:, None]
     path[gone] = -1
     drafts[gone] = 0.0
     targets[:, 1:][gone] = 0.0
-    return keep
 
 
 def _flattened(given: dict[str, np.ndarray], lengths: np.ndarray) -> dict[str, np.ndarray]:
@@ -133,12 +147,16 @@ def _check_accepted(emitted: np.ndarray, accepted: np.ndarray, path: np.ndarray)
 
 
 def _sources(one: Chain, settings: Any, handing: Handing) -> list[BlockSource]:
-    lengths = (False, True) if settings.ragged else (False,)
     more = {"flat": settings.flat, "handing": handing, "offset": settings.offset}
-    return [BlockSource(one, ragged=ragged, **more) for ragged in lengths]
+    found = [BlockSource(one, **more)]
+    if settings.ragged:
+        found.append(BlockSource(one, ragged=True, **more))
+    if settings.stop is not None:
+        found.append(BlockSource(one, stop=settings.stop, **more))
+    return found
 
 
 BLOCK = Style(
     "block", ("targets", "drafts", "path"), Chain, CHAINS, chain, _sources,
-    options=("ragged", "flat", "uniforms"),
+    options=("ragged", "stop", "flat", "uniforms"),
 )  # fmt: skip

@@ -26,7 +26,7 @@ class Style:
     sources : callable (input, settings, handing) -> list of sources
         Where draws on an input come from; each is tested by itself.
     options : tuple of str
-        Flags of the settings that it understands: "ragged", "flat", "uniforms".
+        Flags of the settings that it understands: "ragged", "stop", "flat", "uniforms".
     proposals : tuple of str
         How candidates that are handed in may be drawn; empty where none are, or in one way only.
     rule : bool
