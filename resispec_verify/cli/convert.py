@@ -50,8 +50,10 @@ def convert(
 
     Parameters
     ----------
-    target, draft
-        What the engine answered for target and draft, of the same text; or one dump of whole rows.
+    target
+        What the engine answered for the target; or one dump of whole rows, of target and draft.
+    draft
+        What it answered for the draft, of the same text.
     source
         What wrote them: an engine, or jsonl and parquet for one position a line or row.
     top_k

@@ -107,7 +107,7 @@ def _unknown(name: str, known: list[str]) -> InputError:
         return InputError(
             f"unknown rule {name!r}; did you mean {near[0]!r}? 'resispec-verify rules' lists all of them"
         )
-    return InputError(f"unknown rule {name!r} (known: {', '.join(known)})")
+    return InputError(f"unknown rule {name!r}; 'resispec-verify rules' lists all of them")
 
 
 def _fields(rule: type[Rule]) -> tuple[str, ...]:

@@ -383,8 +383,8 @@ def test_settings_of_rounds_and_masks_of_trees(tmp_path):
     assert "round 0: temperature beside" in refused(
         saved(tmp_path / "x.pt", {"rounds": [one | {"temperature": 0.5}]}), open_rounds
     )
-    result = inspect_dump(saved(tmp_path / "x.pt", {"rounds": [one | {"seed": 5}]}))
-    assert result["ignored"] == ["rounds.seed"]
+    result = inspect_dump(saved(tmp_path / "x.pt", {"rounds": [one | {"request": 5}]}))
+    assert result["ignored"] == ["rounds.request"]
     tree = {"parent": torch.tensor([-1, 0]), "tokens": torch.tensor([[0, 1]])}
     tree |= {"target_logits": rows(1, 2, 3), "draft_logits": rows(1, 2, 3)}
     assert open_tree(saved(tmp_path / "x.pt", tree | {"tree_mask": torch.ones(2, 2)})).nodes == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction as F
 
 import numpy as np
@@ -167,7 +166,7 @@ def test_an_unknown_rule_is_answered_with_the_nearest(wrong, near):
 
 
 def test_a_rule_unlike_any_is_answered_with_the_list():
-    with pytest.raises(InputError, match=re.escape(f"unknown rule 'zzz' (known: {', '.join(RULES)}")):
+    with pytest.raises(InputError, match="unknown rule 'zzz'; 'resispec-verify rules' lists all of them"):
         make_rule("zzz")
     with pytest.raises(InputError, match="redistribution must be one of"):
         make_rule("resispec", redistribution="even")

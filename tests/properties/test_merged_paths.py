@@ -22,6 +22,7 @@ from resispec_verify.kernels.paths.path_sum import PathSum
 from resispec_verify.kernels.paths.plan import Plan, no_grids
 from resispec_verify.kernels.paths.shaped import run_plan, shape_of, shaped_marginal
 from resispec_verify.oracle import marginal
+from resispec_verify.threads import at_most
 
 INF = float("inf")
 SHAPES = [(r, b) for r in ("proportional", "water-filling") for b in ("local", "floor")]
@@ -270,9 +271,9 @@ def test_the_number_of_threads_does_not_show(theta, monkeypatch):
     p, q = (x[0] for x in pair_of("flat", 100, 6))
     monkeypatch.setattr(shaped_paths, "_CHUNK_WORK", -1.0)
     found = []
-    for cpus in (1, 3):
-        monkeypatch.setattr(shaped_paths.os, "cpu_count", lambda cpus=cpus: cpus)
-        found.append(forced(p, q, 3, 2, 2, theta))
+    for threads in (1, 3):
+        with at_most(threads):
+            found.append(forced(p, q, 3, 2, 2, theta))
     for one, other in zip(*(vars(one).values() for one in found), strict=True):
         assert np.array_equal(one, other)
 

@@ -15,7 +15,7 @@ LONGEST = 1 << 23
 """Parsed JSON may take tens of times the memory of its text."""
 
 
-def parse_json(data: bytes | str, what: str, longest: int = LONGEST) -> object:
+def parse_json(data: bytes | str, what: str, longest: int | None = None) -> object:
     """Parse JSON text.
 
     Parameters
@@ -24,14 +24,15 @@ def parse_json(data: bytes | str, what: str, longest: int = LONGEST) -> object:
         UTF-8.
     what : str
         Named in errors.
-    longest : int
-        Bytes or characters that are parsed at most.
+    longest : int, optional
+        Bytes or characters that are parsed at most; `LONGEST` if not said.
 
     Raises
     ------
     InputError
         If it is too long or not JSON, names a key twice, or is nested too deep.
     """
+    longest = LONGEST if longest is None else longest
     if len(data) > longest:
         raise InputError(f"{what} is too long ({len(data)} characters of at most {longest}); shorten it")
     try:

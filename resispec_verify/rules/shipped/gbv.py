@@ -49,7 +49,7 @@ class GBV(TreeRule):
 
     name = "gbv"
     claims_exact = True
-    source = "Greedy multi-path block verification (Thomas, Pal 2026, arXiv 2602.16961)"
+    source = "GBV (Thomas, Pal 2026, arXiv 2602.16961)"
     place = 320
     siblings: ClassVar[Siblings] = "iid"
     paths_only = True

@@ -51,7 +51,7 @@ class HSD(PathRule):
 
     name = "hsd"
     claims_exact = True
-    source = "Hierarchical speculative decoding (Zhou et al. 2026, arXiv 2601.05724)"
+    source = "HSD, Algorithm 2 (Zhou et al. 2026, arXiv 2601.05724)"
     place = 215
     inexact_with: ClassVar[Mapping[str, Any] | None] = {"cap": "last"}
     exact_if = "joint ratios are cut by the largest of the path so far, as in its Algorithm 2"

@@ -37,7 +37,7 @@ class UniVer(TreeRule):
 
     name = "univer"
     claims_exact = True
-    source = "UniVer (Weng et al. 2026, arXiv 2605.04543), as in a fork of SGLang"
+    source = "UniVer (Weng et al. 2026, arXiv 2605.04543), a fork's code"
     place = 330
     siblings: ClassVar[Siblings] = "best-and-one"
 
