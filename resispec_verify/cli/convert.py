@@ -66,10 +66,16 @@ def convert(
 
     if out.suffix.lower() not in SUFFIXES:
         raise InputError(f"--out {out}: top-k pairs are written as {' or '.join(SUFFIXES)}; end the name so")
-    _check(target, draft, source, top_k, reading)
     output.check([target] if draft is None else [target, draft], dump=out)
+    pairs: Any
     if top_k is not None:
+        check_range(1, top_k=top_k)
+        _check_alone(target, draft, source, reading)
         pairs, meta = _cut(target, top_k)
+    elif draft is None or source is None:
+        raise InputError(
+            "give the files of target and draft and --from, or one dump of whole rows and --top-k"
+        )
     else:
         dump = import_top_pairs(
             target, draft, source=source, draft_source=reading.draft_from, tokenizer=reading.tokenizer,
@@ -93,17 +99,8 @@ def convert(
     return 0
 
 
-def _check(
-    target: Path, draft: Path | None, source: str | None, top_k: int | None, reading: ReadingOptions
-) -> None:
-    """Two files of an engine, or one of whole rows."""
-    if top_k is None:
-        if draft is None or source is None:
-            raise InputError(
-                "give the files of target and draft and --from, or one dump of whole rows and --top-k"
-            )
-        return
-    check_range(1, top_k=top_k)
+def _check_alone(target: Path, draft: Path | None, source: str | None, reading: ReadingOptions) -> None:
+    """Refuse what is of two files."""
     if draft is not None:
         raise InputError(f"{target}: --top-k cuts one dump that holds target and draft; leave {draft} out")
     refuse_beside("--top-k, which cuts a dump of whole rows", reading, **{"from": source})
@@ -121,11 +118,11 @@ def _cut(path: Path, k: int) -> tuple[TopPairs, dict[str, Any]]:
 
     def joined(side: int) -> TopRows:
         rows = [part[side] for part in parts]
-        columns = (
-            np.concatenate([getattr(one, name) for one in rows])[order]
+        columns = {
+            name: np.concatenate([getattr(one, name) for one in rows])[order]
             for name in ("tokens", "probabilities", "tail", "most")
-        )
-        return TopRows(*columns, dump.vocab)
+        }
+        return TopRows(**columns, vocab=dump.vocab)
 
     stated = dump.meta.get("sampling", {}) if isinstance(dump.meta, Mapping) else {}
     return TopPairs(joined(1), joined(2)), {"applied": stated}

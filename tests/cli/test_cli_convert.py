@@ -51,6 +51,8 @@ def test_pairs_are_read_back_as_they_were_written(tmp_path):
     assert dump.vocab == 6
     assert dump.meta == {"applied": {}}
     np.testing.assert_allclose(back.probabilities, listed.probabilities, rtol=1e-15)
+    with pytest.raises(rv.InputError, match="the target's pairs were read from a file"):
+        rv.save_top_pairs(tmp_path / "again.npz", dump.pairs(0, 2))  # what the file rounds would be lost
     # No other token of the second row has more than .2: the third listed is not among the most probable.
     np.testing.assert_allclose(back.most, [0.25, 0.2], rtol=1e-15)
 

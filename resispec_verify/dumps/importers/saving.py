@@ -34,7 +34,7 @@ def save_top_pairs(path: PathLike, pairs: TopPairs | Mapping[str, Any], *, meta:
     Raises
     ------
     InputError
-        A name that ends otherwise.
+        A name that ends otherwise, or pairs that were read from a file: write its ``mapping``.
     OSError
         If the file cannot be written.
     """
@@ -70,6 +70,11 @@ def _mapping(pairs: TopPairs, meta: Any) -> dict[str, Any]:
     if len(known) == 1:
         found["vocab"] = known.pop()
     for role, rows in (("target", pairs.target), ("draft", pairs.draft)):
+        if rows.off is not None and np.any(rows.off > 0.0):
+            raise InputError(
+                f"the {role}'s pairs were read from a file, and are known only to what it rounds; save the "
+                "mapping of what open_top_pairs returned, which says so"
+            )
         with np.errstate(divide="ignore"):
             found[f"{role}_top_logprobs"] = np.log(rows.probabilities)
         found |= {f"{role}_top_ids": rows.tokens, f"{role}_tail": rows.tail, f"{role}_ranked": _ranked(rows)}
@@ -79,4 +84,4 @@ def _mapping(pairs: TopPairs, meta: Any) -> dict[str, Any]:
 def _ranked(rows: TopRows) -> np.ndarray:
     """How many of the listed are the most probable, as far as `most` says: those that have no less, (N,)."""
     listed = rows.tokens >= 0
-    return np.sum(listed & (rows.probabilities >= rows.most[:, None]), axis=1, dtype=np.int64)
+    return np.count_nonzero(listed & (rows.probabilities >= rows.most[:, None]), axis=1)
