@@ -27,12 +27,15 @@ def sampling_of(meta: Mapping[str, Any]) -> Sampling:
     if not isinstance(stated, Mapping) or not all(
         isinstance(value, (int, float)) and not isinstance(value, bool) for value in stated.values()
     ):
-        raise InputError("meta['sampling'] must be a dict of numbers with top_k, the same for all rows")
+        raise InputError(
+            "meta['sampling'] must be a dict of numbers with top_k, the same for all rows, in the order of "
+            "transformers and with no settings of the draft; record whole rows, and cut them with convert"
+        )
     try:
         return Sampling(**stated)
     except TypeError:
         raise InputError(
-            f"meta['sampling'] has other keys than temperature, top_k, top_p and min_p: {', '.join(stated)}"
+            f"meta['sampling'] has a key that is no setting of Sampling: {', '.join(stated)}"
         ) from None
 
 

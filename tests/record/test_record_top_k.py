@@ -83,7 +83,8 @@ def test_bytes_a_position(tmp_path):
         ({"top_k": 0}, "top_k must be a whole number from 1 on"),
         ({"top_k": 2.5}, "top_k must be a whole number from 1 on"),
         ({"top_k": 3, "meta": {"sampling": {"temperature": [1.0, 2.0]}}}, "the same for all rows"),
-        ({"top_k": 3, "meta": {"sampling": {"typical": 0.5}}}, "has other keys than"),
+        ({"top_k": 3, "meta": {"sampling": {"typical": 0.5}}}, "no setting of Sampling: typical"),
+        ({"top_k": 3, "meta": {"sampling": {"order": "vllm"}}}, "in the order of transformers"),
     ],
 )
 def test_what_cannot_be_listed_is_refused_at_once(tmp_path, options, message):
