@@ -20,7 +20,16 @@ from .laws import Law
 from .registry import Chain, Path, Shape
 from .trees import without
 
-__all__ = ["TreeOptimum", "antichains", "longest_by_antichains", "longest_by_node", "longest_step", "path_sets"]
+__all__ = [
+    "TreeOptimum",
+    "antichains",
+    "attains_sum_bound",
+    "longest_by_antichains",
+    "longest_by_node",
+    "longest_step",
+    "path_sets",
+    "sum_bound",
+]
 
 #: A drawn tree as its paths, each with the shape of what is to be drawn below it; equal siblings are one.
 Drawn = frozenset[tuple[Path, Shape]]
@@ -218,6 +227,43 @@ def longest_by_antichains(target: Chain, draft: Chain, shape: Shape, siblings: s
         rows.append({column[s]: Fraction(1) for s in chosen})
         bounds.append(sum((mass for tree, mass in trees.items() if tree & chosen), Fraction(0)))
     return optimum(Program([Fraction(1)] * len(texts), rows, bounds)).value
+
+
+def _capped(target: Chain, trees: dict[frozenset[Path], Fraction]) -> tuple[dict[Path, Fraction], ...]:
+    """P(s), pi(s), the probability that s is a path of the tree, and the lesser of the two, by text s."""
+    known: dict[Path, Fraction] = {(): Fraction(1)}
+    drawn: dict[Path, Fraction] = {(): Fraction(1)}
+    for tree, mass in trees.items():
+        for s in tree:
+            drawn[s] = drawn.get(s, Fraction(0)) + mass
+    for s in sorted(drawn, key=len):
+        if s:
+            known[s] = known[s[:-1]] * target(s[:-1])[s[-1]]
+    return known, drawn, {s: min(known[s], mass) for s, mass in drawn.items()}
+
+
+def sum_bound(target: Chain, draft: Chain, shape: Shape, siblings: str) -> Fraction:
+    """``sum of min(P(s), pi(s))`` over texts s: no lossless rule accepts more, and few trees allow as much."""
+    return sum(_capped(target, path_sets(draft, shape, siblings))[2].values(), Fraction(-1))
+
+
+def attains_sum_bound(target: Chain, draft: Chain, shape: Shape, siblings: str) -> bool:
+    """Whether some lossless rule attains `sum_bound`, by the conditions of docs/trees.md.
+
+    Wherever ``pi(s) < P(s)``, ``pi(sx) <= P(x | s) pi(s)`` for all x with P(x | s) > 0; and the tree meets every
+    set of texts none of which begins another at least as often as ``sum min(P, pi)`` over it.
+    """
+    trees = path_sets(draft, shape, siblings)
+    known, drawn, least = _capped(target, trees)
+    for s, mass in drawn.items():
+        if s and known[s] and drawn[s[:-1]] < known[s[:-1]]:
+            if mass > target(s[:-1])[s[-1]] * drawn[s[:-1]]:
+                return False
+    return all(
+        sum((least[s] for s in chosen), Fraction(0))
+        <= sum((mass for tree, mass in trees.items() if tree & chosen), Fraction(0))
+        for chosen in antichains([s for s in least if s])
+    )
 
 
 def longest_by_node(
