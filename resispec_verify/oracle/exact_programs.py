@@ -138,7 +138,7 @@ def _solved(
 
     An equation that the others contradict is left out: the certificate will fail.
     """
-    left = {i: (dict(row), bound) for i, (row, bound) in enumerate(equations) if row}
+    left = {i: ({j: c for j, c in row.items() if c}, bound) for i, (row, bound) in enumerate(equations)}
     holds: dict[int, set[int]] = {}
     for i, (row, _) in left.items():
         for j in row:

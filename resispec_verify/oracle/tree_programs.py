@@ -17,6 +17,7 @@ from fractions import Fraction
 
 from .exact_programs import Program, optimum
 from .laws import Law
+from .proposals import fixed
 from .registry import Chain, Path, Shape
 from .trees import without
 
@@ -61,13 +62,16 @@ def depth(shape: Shape) -> int:
 
 def children(law: Law, shape: Shape, siblings: str) -> dict[frozenset[tuple[int, Shape]], Fraction]:
     """What is drawn below a node: tokens with the shapes below them; twins share what is below both."""
+    if siblings == "fixed":
+        ((best, chance),) = fixed(law, len(shape)).items()
+        return {frozenset(zip(best, shape, strict=False)): chance}
     drawn: list[tuple[dict[int, Shape], Law, Fraction]] = [({}, law, Fraction(1))]
     for i, below in enumerate(shape):
         more = []
         for found, rest, chance in drawn:
             if not any(rest):
                 more.append((found, rest, chance))
-            sure = siblings == "fixed" or (siblings == "best-and-one" and i < len(shape) - 1)
+            sure = siblings == "best-and-one" and i < len(shape) - 1
             for token, mass in enumerate(rest):
                 share = Fraction(rest.index(max(rest)) == token and mass > 0) if sure else mass
                 if share:
