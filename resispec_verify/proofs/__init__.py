@@ -43,6 +43,7 @@ TITLES = {
     "layout": "The optimal joint rule's layout",
     "longest-step": "The longest step by node",
     "two-distinct": "Two distinct candidates",
+    "three-distinct": "Three distinct candidates",
 }
 
 
