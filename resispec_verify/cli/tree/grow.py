@@ -135,7 +135,9 @@ def _budget(nodes: int | None, cost: StepCost | None) -> int:
     """How many nodes a tree has at most."""
     if cost is None:
         if nodes is None:
-            raise InputError("--nodes N is needed: at most so many nodes; or give --cost FILE")
+            raise InputError(
+                "--nodes N is needed, at most so many nodes, or --cost FILE; see 'resispec-verify tree grow --help'"
+            )
         return nodes
     most = int(cost.nodes[-1])
     if nodes is not None and nodes > most:
