@@ -39,14 +39,15 @@ class SamplerJob:
     sampler : str
         As on the command line.
     settings : CheckSettings
-        Without the rule, which may be a user's own class: the child loads that too.
-    rule : str or None
+        Without the rule and the policy, which may be of a user's own classes: the child loads them too.
+    rule, stop : str or None
     inputs : list of Input, or None
     """
 
     sampler: str
     settings: CheckSettings
     rule: str | None
+    stop: str | None
     inputs: list[Any] | None
 
 

@@ -1,4 +1,7 @@
-"""Samplers from a user's own code: ``module:callable``, ``path/to/file.py:callable`` or ``cmd:PROGRAM``."""
+"""Samplers from a user's own code: ``module:callable``, ``path/to/file.py:callable`` or ``cmd:PROGRAM``.
+
+Draft-length policies too, by the same names.
+"""
 
 import difflib
 import importlib
@@ -16,6 +19,7 @@ from typing import Any
 from resispec_verify.cli.user_rules import _execute
 from resispec_verify.errors import InputError
 from resispec_verify.rules.foreign import muted, reason_of
+from resispec_verify.rules.stopping import AfterVerification, CheckedPolicy, StopPolicy
 from resispec_verify.sampler_check.command import CommandSampler
 from resispec_verify.sampler_check.settings import CheckSettings
 from resispec_verify.sampler_check.sources.styles import arguments_of
@@ -49,18 +53,55 @@ def load_callable(name: str, more: str = "") -> Callable[..., Any]:
     InputError
         As `load_sampler`.
     """
+    module, attribute = _module_of(
+        name, name, f"say which callable, as in module:callable or path/to/file.py:callable{more}"
+    )
+    return _callable(module, attribute, name)
+
+
+def load_policy(name: str) -> StopPolicy:
+    """The draft-length policy that ``path/to/file.py:NAME`` names; its file or module is executed.
+
+    Raises
+    ------
+    InputError
+        As `load_sampler`, or something that is no policy which cuts before verification.
+    """
+    where = f"--stop {name}"
+    module, attribute = _module_of(name, where, "say which policy, as in path/to/file.py:policy")
+    found = _named(module, attribute, where, _policies(module))
+    if isinstance(found, type):
+        raise InputError(
+            f"{where}: {attribute!r} is a class; name an instance of it, as policy = {found.__name__}(...)"
+        )
+    if not isinstance(found, StopPolicy):
+        raise InputError(
+            f"{where}: {attribute!r} is no StopPolicy of resispec_verify.rules.stopping, it is of type "
+            f"{type(found).__name__}{_nearest(attribute, _policies(module))}"
+        )
+    if isinstance(found, AfterVerification):
+        raise InputError(
+            f"{where}: {attribute!r} cuts after verification, which a sampler does by itself; give the policy "
+            "that cuts before it, or check the sampler without --stop"
+        )
+    return CheckedPolicy(found, where)
+
+
+def _policies(module: types.ModuleType) -> list[str]:
+    return [name for name, value in vars(module).items() if isinstance(value, StopPolicy)]
+
+
+def _module_of(name: str, said: str, wanted: str) -> tuple[types.ModuleType, str]:
+    """The module of ``module:NAME`` or ``path/to/file.py:NAME``, executed, and NAME; called ``said``."""
     where, colon, attribute = name.rpartition(":")
     if not colon or not where or not attribute:
-        raise InputError(
-            f"{name}: say which callable, as in module:callable or path/to/file.py:callable{more}"
-        )
+        raise InputError(f"{said}: {wanted}")
     is_file = where.endswith(".py") or os.sep in where
     if is_file:
         sys.path.insert(
             0, str(Path(where).resolve().parent)
         )  # for what lies beside it, as `python FILE` does
-    module = _execute(Path(where), name) if is_file else _imported(where, name)
-    return _callable(module, attribute, name)
+    return (_execute(Path(where), said) if is_file else _imported(where, said)), attribute
 
 
 def _imported(module: str, where: str) -> types.ModuleType:
@@ -89,11 +130,7 @@ def _modules() -> list[str]:
 
 
 def _callable(module: types.ModuleType, attribute: str, where: str) -> Callable[..., Any]:
-    found: Any = module
-    for part in attribute.split("."):
-        if part not in dir(found):
-            raise InputError(f"{where}: there is no {part!r}{_nearest(part, _callables(found))}")
-        found = getattr(found, part)
+    found = _named(module, attribute, where)
     if isinstance(found, type):
         raise InputError(
             f"{where}: {attribute!r} is a class; name a function, or an instance that can be called"
@@ -103,6 +140,17 @@ def _callable(module: types.ModuleType, attribute: str, where: str) -> Callable[
             f"{where}: {attribute!r} is not callable, it is of type {type(found).__name__}"
             f"{_nearest(attribute, _callables(module))}"
         )
+    return found
+
+
+def _named(module: types.ModuleType, attribute: str, where: str, there: list[str] | None = None) -> Any:
+    """What the module has under a name, which may have dots; ``there`` are names that could be meant."""
+    found: Any = module
+    for part in attribute.split("."):
+        if part not in dir(found):
+            near = _callables(found) if there is None else there
+            raise InputError(f"{where}: there is no {part!r}{_nearest(part, near)}")
+        found = getattr(found, part)
     return found
 
 
