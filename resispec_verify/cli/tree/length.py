@@ -5,7 +5,7 @@ from typing import Any
 from resispec_verify.cli.options.outputs import OutputOptions
 from resispec_verify.cli.options.sources import DumpOptions
 from resispec_verify.cli.over_dumps import finish
-from resispec_verify.cli.parameters import DumpFile, Names, Texts
+from resispec_verify.cli.parameters import DumpFile, Names, PartTrees
 from resispec_verify.cli.tree.recorded import DrawnOptions, evaluated, parsed, shortened
 from resispec_verify.errors import InputError
 from resispec_verify.report.table import print_records
@@ -18,7 +18,7 @@ def length(
     *files: DumpFile,
     dumps: DumpOptions = DumpOptions(),
     rule: Names | None = None,
-    topology: Texts | None = None,
+    topology: PartTrees | None = None,
     drawn: DrawnOptions = DrawnOptions(),
     output: OutputOptions = OutputOptions(),
 ) -> int:
@@ -30,9 +30,6 @@ def length(
         One or more tree dumps.
     rule
         A rule; repeat for several. Default: all for candidates drawn as those of the dump.
-    topology
-        A part of the recorded tree: "d5b3", 5 levels, the root included, 3 children a node; or the parent of
-        each node, "-1,0,0,1". Repeat for several. Default: the recorded tree.
     output.csv
         Write one line a prefix here.
     """
