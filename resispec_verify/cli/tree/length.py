@@ -27,7 +27,7 @@ def length(
     Parameters
     ----------
     dumps.logits
-        One or more tree dumps.
+        The same as FILE: tree dumps.
     rule
         A rule; repeat for several. Default: all for candidates drawn as those of the dump.
     output.csv
@@ -37,7 +37,7 @@ def length(
     output.check(paths)
     trees = parsed(topology)
     if not paths:
-        raise InputError("nothing to measure: give one or more tree dumps")
+        raise InputError("nothing to measure: give FILE..., one or more tree dumps")
     rows, failures = evaluated(paths, rule, trees, drawn)
     if rows:
         results = [row.result() for row in rows]
