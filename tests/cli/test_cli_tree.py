@@ -103,7 +103,7 @@ def test_the_earlier_spelling_says_the_same(cli, trees, tmp_path, now, earlier):
         (("grow", "TREES", EXAMPLE, "--nodes", "5"), ["not both at once"]),
         (("grow", "TREES", "--nodes", "5", "--acceptance", "0.5"), ["not both"]),
         (("grow", "--nodes", "5", "--acceptance", "0.5", "--top-k", "5"), ["--top-k needs a dump"]),
-        (("grow", "--nodes", "5"), ["--acceptance A,B,... or --logits"]),
+        (("grow", "--nodes", "5"), ["--acceptance A,B,... or FILE"]),
         (("prune", "TREES"), ["tree --help"]),
     ],
 )
@@ -182,7 +182,7 @@ def test_the_best_tree_of_a_budget(cli, trees):
         (("--grow", "5", "--acceptance", "a"), ["0.6,0.2,0.1"]),
         (("--grow", "5", "--levels", "0", "--acceptance", "0.5"), ["--levels must be at least 1"]),
         (("--grow", "5", "--topology", "d3b2"), ["leave --topology out"]),
-        (("--grow", "5"), ["--acceptance A,B,... or --logits"]),
+        (("--grow", "5"), ["--acceptance A,B,... or FILE"]),
         (("--logits", "none.pt"), ["none.pt"]),
         (("--logits", EXAMPLE), ["is a flat dump, and a tree"]),
         (("--logits", "TREES", "--temperature", "-1"), ["--temperature must be"]),
