@@ -107,13 +107,15 @@ class PairOptions(TemperatureOption, DumpOptions, HandOptions):
     def inputs(self, style: str) -> list[Any] | None:
         """Inputs by name, by hand, and of dumps; None for the whole battery."""
         if (self.target is None) != (self.draft is None):
-            raise InputError("--target and --draft go together")
+            raise InputError("--target and --draft go together; give both")
         if STYLES[style].takes is not Input and (self.by_hand or self.logits):
             raise InputError(
                 f"--style {style} is checked on inputs of several positions; leave out --target and --logits"
             )
         if (self.positions is not None or self.temperature is not None) and not self.logits:
-            raise InputError("--positions and --temperature are for --logits")
+            raise InputError(
+                "--positions and --temperature are for dumps; give --logits DUMP, or leave them out"
+            )
         if self.only_logits and not self.logits:
             raise InputError(
                 "--only-logits leaves only positions of dumps, and no dump is given; give --logits DUMP"
@@ -179,7 +181,7 @@ def check(
     Parameters
     ----------
     sampler
-        module:callable, path/to/file.py:callable, or "cmd:PROGRAM ARGUMENTS". Its code is executed.
+        FILE.py:NAME, package.module:NAME, or "cmd:PROGRAM ARGUMENTS". Its code is executed.
     """
     output.check(files_read(pairs.paths))
     if call.stop is not None and call.style != "block":

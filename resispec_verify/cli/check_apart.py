@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from resispec_verify.cli.user_rules import StartedInside
+from resispec_verify.cli.user_code import StartedInside
 from resispec_verify.errors import InputError
 from resispec_verify.sampler_check.settings import CheckResult, CheckSettings
 

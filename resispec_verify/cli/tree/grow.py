@@ -73,7 +73,7 @@ def grow(
     Parameters
     ----------
     dumps.logits
-        One or more dumps that acceptance is measured on: all trees, or all flat.
+        The same as FILE: dumps that acceptance is measured on: all trees, or all flat.
     nodes
         At most so many nodes, the root included. With --cost the default is the most that are given.
     rule
@@ -91,7 +91,7 @@ def grow(
     failures: list[str] = []
     if growth.acceptance is None:
         if not paths:
-            raise InputError("growing needs probabilities: give --acceptance A,B,... or --logits PATH...")
+            raise InputError("growing needs probabilities: give --acceptance A,B,... or FILE...")
         measured, failures = _measured(paths, rule, drawn, growth.candidates)
         results = [
             {"rule": rule.name, "label": label(rule), "options": rule.options(), "temperature": t}
@@ -100,8 +100,8 @@ def grow(
         ]
     else:
         if paths:
-            raise InputError("give either --acceptance or --logits, not both")
-        refuse_without("--logits", drawn, rule=rule, candidates=growth.candidates)
+            raise InputError("give either --acceptance or FILE..., not both")
+        refuse_without("a dump", drawn, rule=rule, candidates=growth.candidates)
         results = [_best_tree(_by_hand(growth.acceptance), budget, growth.levels, cost)]
     if results:
         console = output.write(

@@ -5,7 +5,7 @@ from typing import Any
 from resispec_verify.cli.options.outputs import OutputOptions
 from resispec_verify.cli.options.sources import DumpOptions
 from resispec_verify.cli.over_dumps import finish
-from resispec_verify.cli.parameters import DumpFile, Names, Texts
+from resispec_verify.cli.parameters import DumpFile, Names, PartTrees
 from resispec_verify.cli.tree.costs import (
     CostOption,
     assumptions,
@@ -21,7 +21,6 @@ from resispec_verify.schema import envelope
 from resispec_verify.tables.row import label
 from resispec_verify.tables.trees import TreeRow
 
-
 # Columns that a narrow terminal can do without, in the order in which they go.
 _DISPENSABLE = ("sd", "limit +-", "by candidate", "any rule", "limit")
 
@@ -30,7 +29,7 @@ def length(
     *files: DumpFile,
     dumps: DumpOptions = DumpOptions(),
     rule: Names | None = None,
-    topology: Texts | None = None,
+    topology: PartTrees | None = None,
     drawn: DrawnOptions = DrawnOptions(),
     price: CostOption = CostOption(),
     output: OutputOptions = OutputOptions(),
@@ -40,12 +39,9 @@ def length(
     Parameters
     ----------
     dumps.logits
-        One or more tree dumps.
+        The same as FILE: tree dumps.
     rule
         A rule; repeat for several. Default: all for candidates drawn as those of the dump.
-    topology
-        A part of the recorded tree: "d5b3", 5 levels, the root included, 3 children a node; or the parent of
-        each node, "-1,0,0,1". Repeat for several. Default: the recorded tree.
     output.csv
         Write one line a prefix here.
     """
@@ -53,7 +49,7 @@ def length(
     output.check([*paths, *([price.cost] if price.cost else [])])
     trees = parsed(topology)
     if not paths:
-        raise InputError("nothing to measure: give one or more tree dumps")
+        raise InputError("nothing to measure: give FILE..., one or more tree dumps")
     cost = price.read()
     for tree in trees if cost else ():
         cost.of(tree)  # what is too large is said before the work
