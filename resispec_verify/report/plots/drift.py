@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from resispec_verify.report.plots.palette import GREY, looks, temperature_styles
+from resispec_verify.report.plots.palette import looks, temperature_styles
 from resispec_verify.report.plots.words import entitle, legend_below, listed, temperature_key, where
 from resispec_verify.tables.drift_summary import QUANTILES, DriftRow, certain_gain, mostly_seen
 from resispec_verify.tables.row import label
@@ -18,7 +18,9 @@ from resispec_verify.tables.row import label
 __all__ = ["plot_drift"]
 
 MOST_BANDS = 3  # more of them hide each other
+MOST_IN_HEAD = 4  # rows of which the headline has figures
 MOST_DECADES = 6  # of a log axis; what is smaller is drawn at its foot
+LIMIT_GREYS = ("0.1", "0.45", "0.65")
 # Of each panel: a measure by candidate, if it is one; its head, and its unit. The first two are large.
 PANELS = (
     ("acceptance_conditional", "Is each candidate as good as the one before?", "P(accepted | looked at)"),
@@ -65,11 +67,11 @@ def plot_drift(rows: Sequence[DriftRow]) -> Figure:
         for axes in panels:
             axes.plot([], [], label=_variant(row), markersize=6,
                       **style | {"linestyle": "-", "fillstyle": "full"})  # fmt: skip
-    _limits(total, gain, rows)
-    _finish(panels, rows)
     for axes in panels if rows else ():
         for key in temperature_key(temperatures):
             axes.add_line(key)
+    _limits(total, gain, rows, temperatures)
+    _finish(panels, rows)
     if rows:
         legend_below(figure, _entries(figure), _below(rows), most=5)
     entitle(figure, _headline(rows))
@@ -83,25 +85,27 @@ def _layout(figure: Figure) -> list[Axes]:
 
 
 def _headline(rows: Sequence[DriftRow]) -> str:
-    """What becomes of acceptance from the first candidate to the last, and who is above the limit."""
+    """What becomes of acceptance from candidate to candidate, and who is above the limit of exact rules."""
+    several = len({row.temperature for row in rows}) > 1
+    names = [_variant(row) + (f" at T = {row.temperature:g}" if several else "") for row in rows]
+    above = [name for name, row in zip(names, rows, strict=True) if _above(row)]
+    said = f"{listed(above)}: more is accepted than any exact rule can. " if above else ""
     parts = []
-    for temperature in dict.fromkeys(row.temperature for row in rows):
-        shown = []
-        for row in (row for row in rows if row.temperature == temperature):
-            results = row.results()
-            seen = [r["acceptance_conditional"] for r in results if mostly_seen(r, "acceptance_conditional")]
-            if not seen:
-                continue
-            said = f"{_variant(row)} {seen[0]:.2f}" + (f" to {seen[-1]:.2f}" if len(seen) > 1 else "")
-            last = results[-1]
-            low = (last["eal_bounds"] or [None])[0]
-            if last["limit"] is not None and low is not None and low - 1.0 > last["limit"] * (1 + 1e-9):
-                said += " (above the limit of exact rules)"
-            shown.append(said)
-        if shown:
-            several = len({row.temperature for row in rows}) > 1
-            parts.append((f"T = {temperature:g}: " if several else "") + listed(shown))
-    return f"Acceptance from the first candidate to the last: {'; '.join(parts)}." if parts else ""
+    for name, row in zip(names, rows, strict=True):
+        known = [r for r in row.results() if mostly_seen(r, "acceptance_conditional")]
+        if known:
+            first, last = (known[k]["acceptance_conditional"] for k in (0, -1))
+            parts.append(f"{name} from {first:.2f} to {last:.2f} at candidate {known[-1]['index']}")
+    if parts and len(rows) <= MOST_IN_HEAD:
+        said += f"Acceptance: {'; '.join(parts)}."
+    return said.strip()
+
+
+def _above(row: DriftRow) -> bool:
+    """Whether the limit is passed for certain, on average, with all candidates."""
+    last = row.results()[-1]
+    low = (last["eal_bounds"] or [None])[0]
+    return last["limit"] is not None and low is not None and low - 1.0 > last["limit"] + 1e-9
 
 
 def _below(rows: Sequence[DriftRow]) -> str:
@@ -206,19 +210,22 @@ def _log(axes: Axes) -> None:
             label = "_"
 
 
-def _limits(total: Axes, gain: Axes, rows: Sequence[DriftRow]) -> None:
-    """What no exact rule exceeds, once for each way of drawing candidates."""
-    drawn = []
+def _limits(
+    total: Axes, gain: Axes, rows: Sequence[DriftRow], temperatures: dict[float, dict[str, Any]]
+) -> None:
+    """What no exact rule exceeds, once for each way of drawing candidates: a grey each."""
+    drawn, proposals = [], list(dict.fromkeys(row.rule.proposal.name for row in rows))
     for row in rows:
         key = (row.rule.proposal.name, row.temperature, row.dataset)
         limits = row.limits()
         if limits is None or key in drawn:
             continue
         drawn.append(key)
-        style: dict[str, Any] = {"color": "0.3", "linewidth": 1, "zorder": 1}
-        style["linestyle"] = ("--", ":", "-.", (0, (1, 4)))[(len(drawn) - 1) % 4]
+        style: dict[str, Any] = {"linewidth": 1.3, "zorder": 1}
+        style["color"] = LIMIT_GREYS[proposals.index(row.rule.proposal.name) % len(LIMIT_GREYS)]
+        style["linestyle"] = temperatures[row.temperature]["linestyle"]
         text = f"limit of exact rules, {row.rule.proposal.name}"
-        if len({r.temperature for r in rows}) > 1:
+        if len(temperatures) > 1:
             text += f", T = {row.temperature:g}"
         index = np.arange(1, len(limits) + 1)
         total.plot(index, limits, label=text, **style)

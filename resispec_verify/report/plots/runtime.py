@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from resispec_verify.report.plots.marginals import COLOURS
+from resispec_verify.report.plots.palette import GREY, LIGHT_GREY, colour_of
+from resispec_verify.report.plots.words import entitle
 
 __all__ = ["plot_runtime"]
 
