@@ -96,7 +96,7 @@ class Exploration:
         }
 
     def accepted_by_all(self, points: int = 80) -> tuple[Floats, Floats]:
-        """Z, ``(points,)``, and what n candidates accept if an exact round leaves that, and the best follows.
+        """Z, ``(points + 1,)``, and what n candidates accept if an exact round leaves that, and the best follows.
 
         The round by levels, which leaves ``(p - s q)_+ + min(p, (s - 1) q)`` of the target: SpecInfer's for
         s = 1, where Z is least, and that of the optimal sequential rule where the curve is highest
@@ -108,8 +108,9 @@ class Exploration:
         p, q = self.pair
         best = float(levels(p, q, self.candidates)[0])
         found = []
-        # Z rises to 1 with s; beyond twice the best the curve only falls.
-        for s in np.union1d(1.0 + np.linspace(0.0, 1.0, points) ** 2 * (2.0 * best - 1.0), best):
+        near = 1.0 + np.linspace(0.0, 1.0, points // 2) ** 2 * (2.0 * best - 1.0)
+        far = 2.0 * best * np.geomspace(1.0, 1e4, points - len(near))
+        for s in np.union1d(np.concatenate([near, far]), best):  # Z rises with s, to 1
             left = np.clip(p - s * q, 0.0, None) + np.minimum(p, (s - 1.0) * q)
             Z = float(left.sum())
             rest = levels(left / Z, q, self.candidates - 1)

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
 from resispec_verify.report.plots.palette import looks
-from resispec_verify.report.plots.words import entitle
+from resispec_verify.report.plots.words import entitle, legend_below
 from resispec_verify.tables.position import Position
 
 __all__ = ["drawable", "plot_position"]
@@ -25,7 +25,7 @@ def plot_position(
     ----------
     found : Position
     title : str
-        For the head of the figure.
+        What the pair is, for the legend; without it no headline either: a page has its own.
     names : dict, optional
         Text of tokens.
     most : int
@@ -34,7 +34,7 @@ def plot_position(
     records = found.records(most, names)
     series = list(found.series())
     figure = Figure(
-        figsize=(6.4, 1.9 + 0.2 * len(series) + 0.09 * len(records) * (len(series) + 1)), layout="constrained"
+        figsize=(6.4, 1.9 + 0.2 * len(series) + 0.075 * len(records) * (len(series) + 1)), layout="constrained"
     )
     axes = figure.subplots()
     height = 0.84 / len(series)
@@ -58,11 +58,11 @@ def plot_position(
     axes.set(xlabel="probability", xlim=(0, None))
     axes.grid(axis="x", color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
+    handles, texts = axes.get_legend_handles_labels()
+    legend_below(figure, dict(zip(texts, handles, strict=True)), title, most=2)
     if title:
-        axes.set_title(title, fontsize=10, parse_math=False)
-    legend = figure.legend(loc="outside lower left", fontsize=9.5, frameon=False)
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+        token = next((r for r in records if r["token"] == found.rejected), {"token": found.rejected})
+        entitle(figure, f"What is left after token {_label(token, -1)} was rejected")
     return figure
 
 

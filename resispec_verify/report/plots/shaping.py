@@ -56,13 +56,14 @@ def plot_exploration(found: Exploration, title: str = "") -> Figure:
 
 
 def _styles(found: Exploration) -> list[dict[str, Any]]:
-    """A marker a budget, in the rule's colour."""
-    drawn_as = looks((name.partition(",")[0], name.partition(",")[2]) for name in found.budgets)
-    return [
-        {"color": look.colour, "marker": look.marker, "markersize": 8, "linestyle": "none",
-         "markeredgecolor": "white", "zorder": 3}
-        for look in drawn_as
-    ]  # fmt: skip
+    """A marker a budget, in the rule's colour; the second of a rule is a ring, since they often coincide."""
+    names = [name.partition(",")[0] for name in found.budgets]
+    styles = []
+    for k, (name, look) in enumerate(zip(names, looks((name, None) for name in names), strict=True)):
+        style = {"color": look.colour, "marker": look.marker, "linestyle": "none", "zorder": 3}
+        ring = {"markersize": 13, "fillstyle": "none", "markeredgewidth": 1.8}
+        styles.append(style | (ring if name in names[:k] else {"markersize": 7}))
+    return styles
 
 
 def _headline(found: Exploration) -> str:
