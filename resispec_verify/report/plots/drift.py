@@ -15,8 +15,9 @@ from resispec_verify.report.plots.words import entitle, legend_below, listed, te
 from resispec_verify.tables.drift_summary import QUANTILES, DriftRow, certain_gain, mostly_seen
 from resispec_verify.tables.row import label
 
-__all__ = ["plot_drift"]
+__all__ = ["LARGE", "plot_drift"]
 
+LARGE = 2  # of the panels: the first ones
 MOST_BANDS = 3  # more of them hide each other
 MOST_IN_HEAD = 4  # rows of which the headline has figures
 MOST_DECADES = 6  # of a log axis; what is smaller is drawn at its foot
@@ -129,7 +130,7 @@ def _finish(panels: Sequence[Axes], rows: Sequence[DriftRow]) -> None:
     """Heads, units and limits of the axes."""
     acceptance, total, l1, kl, blind, gain = panels
     for k, (axes, (name, head, unit)) in enumerate(zip(panels, PANELS, strict=True)):
-        large = k < 2
+        large = k < LARGE
         axes.set_title(
             head.format(top_k=rows[0].top_k if rows else "k"), fontsize=11 if large else 9.5, loc="left"
         )
