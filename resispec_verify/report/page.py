@@ -184,19 +184,7 @@ a{color:var(--link)}
 .words dd{display:inline;white-space:normal;color:var(--g2)}
 .badge{color:var(--open);white-space:nowrap}
 .badge::before{content:"\\2014\\00a0"}
-.good .card p.said{color:inherit;font-size:1rem;margin:.3rem 0}
-.next{background:var(--card);border-radius:10px;padding:.7rem 1.1rem;margin:0 0 1.2rem;max-width:none}
-.words{font-size:.92rem}
-.words div{display:block;max-width:75ch;padding:.35rem 0}
-.words dt{font-weight:600;color:inherit;display:inline}
-.words dd{display:inline;white-space:normal;color:var(--g2)}
-.badge{color:var(--good)}.bad .card p.said{color:inherit;font-size:1rem;margin:.3rem 0}
-.next{background:var(--card);border-radius:10px;padding:.7rem 1.1rem;margin:0 0 1.2rem;max-width:none}
-.words{font-size:.92rem}
-.words div{display:block;max-width:75ch;padding:.35rem 0}
-.words dt{font-weight:600;color:inherit;display:inline}
-.words dd{display:inline;white-space:normal;color:var(--g2)}
-.badge{color:var(--bad)}
+.good .badge{color:var(--good)}.bad .badge{color:var(--bad)}
 dl{margin:0}
 dl div{display:flex;justify-content:space-between;gap:1rem;border-top:1px solid var(--g8);padding:.2rem 0}
 dt{color:var(--g2)}dd{margin:0;white-space:nowrap;font-variant-numeric:tabular-nums}
@@ -229,7 +217,7 @@ summary{cursor:pointer;padding:.3rem 0}
 @page{margin:14mm}
 body{max-width:none;padding:0;font-size:10pt}
 details{display:none}
-h1,h2,h3{break-after:avoid}
+h1,h2,h3,section>p{break-after:avoid}
 .card,.panel,.next,tr,pre{break-inside:avoid}
 .card,.next,pre{border:1px solid var(--g7);background:none}
 .cards,.panels{grid-template-columns:1fr 1fr}

@@ -16,6 +16,7 @@ from resispec_verify.report.page import (
     plain_number,
     table,
 )
+from resispec_verify.report.plots.words import listed, percent
 
 __all__ = ["html_page"]
 
@@ -87,26 +88,41 @@ def _lead(verdicts: Sequence[Mapping[str, Any]]) -> str:
     for kind, one, many in (
         ("inexact", "does not emit the target's law", "do not emit the target's law"),
         ("undecided", "could not be decided", "could not be decided"),
-        ("exact", "emits the target's law, to rounding", "emit the target's law, to rounding"),
+        ("exact", "emits the target's law here, to rounding", "emit the target's law here, to rounding"),
     ):
-        found = [v for v in verdicts if _kind(v) == kind]
-        if found:
-            names = _listed([_setting(v, verdicts) + _share(v) for v in found])
-            said.append(f"{names} {one if len(found) == 1 else many}.")
+        names = _names(verdicts, kind)
+        if names:
+            said.append(f"{listed(names)} {one if len(names) == 1 else many}.")
     return " ".join(said) or "No rule was verified."
 
 
-def _share(v: Mapping[str, Any]) -> str:
-    tv = plain_number(v["tv_mean"])
-    if _kind(v) != "inexact" or v.get("until") == "verdict" or v.get("positions_undecidable"):
+def _names(verdicts: Sequence[Mapping[str, Any]], kind: str) -> list[str]:
+    """Rules of a verdict; with a temperature or a dataset where not all of the rule's have it."""
+    names = []
+    for label in dict.fromkeys(str(v["label"]) for v in verdicts):
+        every = [v for v in verdicts if v["label"] == label]
+        found = [v for v in every if _kind(v) == kind]
+        if len(found) == len(every):
+            names.append(label + _share(found))
+        else:
+            names += [_setting(v, verdicts) + _share([v]) for v in found]
+    return names
+
+
+def _share(found: Sequence[Mapping[str, Any]]) -> str:
+    """How much is wrong, where that was estimated."""
+    if any(
+        _kind(v) != "inexact" or v.get("until") == "verdict" or v.get("positions_undecidable") for v in found
+    ):
         return ""
-    return f" ({100 * tv:.2g} % of the mass on wrong tokens)"
+    most = max(plain_number(v["tv_mean"]) for v in found)
+    return f" ({'up to ' if len(found) > 1 else ''}{percent(most)} of the mass on wrong tokens)"
 
 
 def _next(verdicts: Sequence[Mapping[str, Any]]) -> str:
     """What a reader can do about it."""
     by = {kind: [v for v in verdicts if _kind(v) == kind] for kind in TONES}
-    names = {kind: _listed(list(dict.fromkeys(str(v["label"]) for v in found))) for kind, found in by.items()}
+    names = {kind: listed(list(dict.fromkeys(str(v["label"]) for v in found))) for kind, found in by.items()}
     said = []
     if by["inexact"]:
         said.append(
@@ -119,7 +135,11 @@ def _next(verdicts: Sequence[Mapping[str, Any]]) -> str:
             )
     if by["exact"]:
         best = max(by["exact"], key=lambda v: sum(v["acceptance"]))
-        said.append(f"Of the exact ones {_setting(best, verdicts)} accepts most: {_accepted(best)}.")
+        if len(names_of := {str(v["label"]) for v in by["exact"]}) > 1 or by["inexact"]:
+            most = "accepts most" if len(names_of) > 1 else "accepts"
+            said.append(f"Of what is exact here {_setting(best, verdicts)} {most}: {_accepted(best)}.")
+        else:
+            said.append(f"Nothing is wrong at these positions. Acceptance: {_accepted(best)}.")
     if by["undecided"]:
         said.append(
             f"For {names['undecided']} give a larger --max-expansions or a smaller --gap; where floats cannot "
@@ -131,10 +151,6 @@ def _next(verdicts: Sequence[Mapping[str, Any]]) -> str:
 def _accepted(v: Mapping[str, Any]) -> str:
     limit = "" if v["limit_mean"] is None else f", of at most {v['limit_mean']:.4f}"
     return f"{sum(v['acceptance']):.4f}{limit}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _setting(verdict: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]]) -> str:

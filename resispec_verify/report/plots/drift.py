@@ -65,10 +65,10 @@ def plot_drift(rows: Sequence[DriftRow]) -> Figure:
                 _band(axes, index, results, name, style["color"])
         total.plot(index, _numbers([r["eal"] for r in results]) - 1.0, label="_", markersize=6, **style)
         gain.plot(index, _numbers([certain_gain(r) for r in results]), label="_", markersize=5, **style)
-        for axes in panels:
-            axes.plot([], [], label=_variant(row), markersize=6,
-                      **style | {"linestyle": "-", "fillstyle": "full"})  # fmt: skip
-    for axes in panels if rows else ():
+    named = dict(zip(map(_variant, rows), drawn_as, strict=True))
+    for axes in panels:
+        for name, look in named.items():
+            axes.plot([], [], label=name, markersize=6, color=look.colour, marker=look.marker)
         for key in temperature_key(temperatures):
             axes.add_line(key)
     _limits(total, gain, rows, temperatures)

@@ -144,12 +144,12 @@ def _finish_distance(axes: Axes, rows: Sequence[Row]) -> None:
         axes.axhspan(FLOOR / 2, bound, color="0.92", zorder=0)
         axes.axhline(bound, color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
         axes.annotate(
-            "below this line a rule is exact: no more than rounding is left", (0.985, bound),
+            "exact below this line: rounding alone", (0.985, bound),
             xycoords=axes.get_yaxis_transform(), xytext=(0, -5), textcoords="offset points", ha="right",
             va="top", fontsize=9, color=GREY,
         )  # fmt: skip
     axes.set_xlabel("positions, sorted by each rule's distance")
-    axes.set_ylabel("total variation (0 is drawn at the foot)")
+    axes.set_ylabel("total variation (0: at the foot)")
     axes.set_title("How far is what it emits from the target?", fontsize=11, loc="left")
 
 

@@ -24,7 +24,7 @@ GREY_STEPS = 10
 _GREY = re.compile(r"#([0-9a-f]{2})\1\1\b")
 _NAMED = re.compile(f"#({'|'.join(colour[1:] for colour in ON_DARK)})")
 _MOST_MARKS = 4000  # more in a panel become one picture instead of one element each
-_LARGE, _SMALL = (4.9, 3.9), (3.4, 2.9)  # of a panel without its legend, in inches
+_LARGE, _SMALL = (4.9, 3.9), (3.7, 3.1)  # of a panel without its legend, in inches
 _LARGER = 1.15  # text of a panel that may be as narrow as a phone
 
 
