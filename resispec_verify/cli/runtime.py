@@ -104,7 +104,7 @@ def runtime(
     console = output.write(
         envelope("runtime", rows, **facts),
         lambda: [_flat(row) for row in rows],
-        lambda: _figure(rows, f"one rejection at one position, {title}, n = {repeats}"),
+        lambda: _figure(rows, f"one rejection at one position, {title}, medians of {repeats}"),
     )
     where = f", {printable(facts['path'])} position {facts['position']}" if "path" in facts else ""
     print_records(console, f"one rejection at one position: {title}{where}", [_record(row) for row in rows])
