@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FENCE = re.compile(r"^(?P<indent> *)(?P<marks>`{3,})(?P<kind>[^\n`]*)\n(?P<text>.*?)^ *(?P=marks)$", re.M | re.S)
+FENCE = re.compile(
+    r"^(?P<indent> *)(?P<marks>`{3,})(?P<kind>[^\n`]*)\n(?P<text>.*?)^ *(?P=marks)$", re.M | re.S
+)
 COMMENT = re.compile(r"<!--.*?-->", re.S)
-SPAN = re.compile(r"(?<!`)`(?P<text>(?:resispec-verify|python3?|pytest|sphinx-build)\s[^`]+)`(?!`)")
+PROGRAM = r"(?:resispec-verify|python3?|pytest|sphinx-build)"
+SPAN = re.compile(rf"(?<!`)`(?P<text>{PROGRAM}\s[^`]+)`(?!`)")
+INDENTED = re.compile(r"(?<=\n\n)(?: {4}\S.*\n)+")
 RUN = re.compile(r"^(?P<indent> *)(?:- )?run: *(?P<text>.*)$")
 OPERATORS = frozenset(("&&", "||", "|", "&", ";"))
 SHELLS = frozenset(("sh", "bash", "shell", "console"))
@@ -76,8 +81,11 @@ def printed(text: str, page: str) -> list[Printed]:
             for script in _scripts(block["text"]):
                 found += _of_shell(script, where, prompt=False)
     # Lines are kept so that they can be counted; marks of a block or comment are none of a span.
-    prose = FENCE.sub(_blank, text)
-    prose = COMMENT.sub(_blank, prose)
+    prose = COMMENT.sub(_blank, FENCE.sub(_blank, text))
+    for block in INDENTED.finditer(prose):
+        if re.match(rf" +{PROGRAM}\s", block[0]):
+            where = f"{page}:{prose[: block.start()].count(chr(10)) + 1}"
+            found += _of_shell(block[0], where, prompt=False)
     for span in SPAN.finditer(prose):
         where = f"{page}:{prose[: span.start()].count(chr(10)) + 1}"
         found += [
@@ -88,8 +96,11 @@ def printed(text: str, page: str) -> list[Printed]:
 
 def arguments_with_outputs() -> set[tuple[str, ...]]:
     """Of the blocks that ``docs/regenerate.py`` runs again: the arguments of ``resispec-verify``."""
-    text = "\n".join(page.read_text(encoding="utf-8") for page in pages())
-    return {tuple(shlex.split(found)) for found in re.findall(r"^<!-- output: (.+?) -->$", text, re.M)}
+    maker = runpy.run_path(str(ROOT / "docs" / "regenerate.py"))
+    texts = [page.read_text(encoding="utf-8") for page in maker["pages"]()]
+    return {
+        tuple(shlex.split(found["arguments"])) for text in texts for found in maker["BLOCK"].finditer(text)
+    }
 
 
 def simple_commands(text: str) -> list[tuple[str, ...]]:

@@ -22,7 +22,7 @@ from resispec_verify.cli import main
 from resispec_verify.topology import Topology
 
 # Token matching along a path: what the target draws stands, and the path goes on while it is drawn.
-BLOCK_SAMPLER = '''
+BLOCK_SAMPLER = """
 import numpy as np
 
 
@@ -34,7 +34,7 @@ def sampler(targets, drafts, path, rng):
             if i == path.shape[1] or out[row, i] != path[row, i]:
                 break
     return out
-'''
+"""
 
 PROGRAM = """
 import json, random, sys
@@ -61,7 +61,7 @@ def write(folder: Path) -> None:
         (folder / name).mkdir(parents=True)
     shutil.copy(ROOT / "examples" / "my_rule.py", folder / "path" / "to")
     (folder / "path" / "to" / "engine.py").write_text(BLOCK_SAMPLER)
-    (folder / "test_engine.py").write_text("from engine import sampler\n")
+    (folder / "test_engine.py").write_text(test_of_the_pages())
     (folder / "prompts.txt").write_text("the cat\nthe hat\n")
     (folder / "extra-llm-api-config.yml").write_text(
         "speculative_config:\n  decoding_type: Eagle\n  max_draft_len: 3\n"
@@ -75,8 +75,9 @@ def write(folder: Path) -> None:
     rows = drawn(6, 40)
     for name, other in (("decode", rows), ("verify", rows + 1e-3 * drawn(6, 40, seed=1))):
         save(folder / f"{name}.pt", other)
-    for name, engine in zip(("on", "off"), engines(None), strict=True):
-        _completions(folder / f"{name}.jsonl", engine)
+    on, off = engines(None)
+    _completions(folder / "on.jsonl", on, 0)
+    _completions(folder / "off.jsonl", off, 1000)
     _recorded(folder)
 
 
@@ -98,10 +99,10 @@ def _recorded(folder: Path) -> None:
          parent=torch.tensor(parent), meta={"siblings": "iid"})  # fmt: skip
 
 
-def _completions(path: Path, engine: Engine) -> None:
+def _completions(path: Path, engine: Engine, first_seed: int) -> None:
     with path.open("w") as file:
-        for seed in range(300):
-            tokens = engine.complete((5, 6), 4, seed + 1000 * (path.stem == "off"), Sampling()).tokens
+        for seed in range(first_seed, first_seed + 300):
+            tokens = engine.complete((5, 6), 4, seed, Sampling()).tokens
             file.write(json.dumps({"tokens": list(tokens), "seed": seed}) + "\n")
 
 
@@ -128,6 +129,15 @@ def engine_of_the_pages(function: str) -> str:
     raise AssertionError(f"no page has a block with {function} that is to be saved as engine.py")
 
 
+def test_of_the_pages() -> str:
+    """The block that a page calls ``test_engine.py``."""
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        if found := re.search(r"as `test_engine.py`:\n\n```\w+\n(.*?)^```", text, re.M | re.S):
+            return found[1]
+    raise AssertionError("no page has a block that is to be saved as test_engine.py")
+
+
 def _top_files(folder: Path, arguments: list[str]) -> None:
     form = arguments[arguments.index("--from") + 1]
     forms = {"target": form, "draft": form}
@@ -146,5 +156,3 @@ def _parquet(path: Path, lines: list[dict]) -> None:
     import pyarrow.parquet
 
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(lines), path)
-
-

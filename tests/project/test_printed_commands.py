@@ -19,10 +19,19 @@ import pytest
 import torch
 from fake_engine import engines
 from fake_server import FakeServer
-from printed_commands import ROOT, Printed, all_printed, arguments_with_outputs, printed, simple_commands
+from printed_commands import (
+    FENCE,
+    ROOT,
+    SHELLS,
+    Printed,
+    all_printed,
+    arguments_with_outputs,
+    pages,
+    printed,
+)
 from printed_stand_ins import write, write_for
 
-from resispec_verify.cli import COMMANDS, main
+from resispec_verify.cli import COMMANDS
 
 #: What no bare machine can run, or what takes too long: a pattern of the whole command, and why.
 #: Of a script of this repository its own parser still reads the words.
@@ -31,7 +40,8 @@ NOT_RUN = {
     r"(\S*/)?pip install .*": "installs packages",
     r"python(3|3\.11)? -m venv .*": "makes an environment",
     r"(ruff|pyright|sphinx-build).*": "developers' tools, run on the tree as it is before each commit",
-    r"(\S*/)?pytest\b.*": "is this test suite; its paths are looked up below",
+    r"(\S*/)?pytest(?! test_engine).*": "is this test suite; its paths are looked up below",
+    r"resispec-verify prove": "half a minute where machines are slow; `prove --json ledger.json` is run",
     r"(llama-server|vllm serve|python -m sglang\.launch_server) .*": "needs an engine, a model and mostly a GPU",
     r"resispec-verify check resispec_verify\.adapters\.flashspec:.*": "needs flashspec",
     r"resispec-verify audit (openvino|transformers)_engine\.py:.*": "needs OpenVINO or transformers, and a model",
@@ -69,11 +79,13 @@ SMALLER = {
     r"audit .*(http:|\$ON|engine\.py:).*": {"--tokens": "400", "--length": "12", "--least-drafts": "8"},
     r"rules --attack .*": {"--budget": "0.2"},
     r"record .*--kind rounds.*": {"--rounds": "1"},
-    r"record (?!.*--kind (rounds|tree)).*": {"--positions": "2"},
-    r"record .*--kind tree(?!.*--topology).*": {"--topology": "d3b2", "--positions": "1"},
-    r"record .*--kind tree.*--topology.*": {"--topology": "d3b2", "--positions": "1"},
-    r"(report|drift|kl) .*examples/\S+(?!.*--positions).*": {"--positions": "0:1"},
+    r"record .*--kind tree.*": {"--topology": "d3b2", "--positions": "1"},
+    r"record (?!.*--kind).*": {"--positions": "2"},
+    r"(report|drift|kl) .*examples/.*": {"--positions": "0:1"},
     r"runtime .*": {"--repeats": "2"},
+    r"pytest test_engine\.py": {"--lossless-draws": "2000"},
+    r"python experiments/table_1\.py --render": {"--out": "results"},
+    r"python tests/helpers/fake_server\.py .*": {"--port": "0"},
 }
 
 DEMANDS = ("--require-", "--max-tv")
@@ -112,10 +124,10 @@ def different(commands: list[Printed]) -> list[Printed]:
     return list(found.values())
 
 
-RUN = [command for command in PRINTED if not not_run(command)]
-COMMAND_LINES = different(
-    [c for c in RUN if (given := ours(c)) is not None and tuple(given) not in arguments_with_outputs()]
-)
+COMPARED = arguments_with_outputs()
+RUN = [c for c in PRINTED if not not_run(c) and tuple(ours(c) or ()) not in COMPARED]
+COMMAND_LINES = different([command for command in RUN if ours(command) is not None])
+OTHERS = different([command for command in RUN if ours(command) is None])
 
 
 def small(arguments: list[str]) -> list[str]:
@@ -139,6 +151,8 @@ def statuses(command: Printed, arguments: list[str]) -> set[int]:
         return {command.status}
     if command.shown.startswith(ERROR):
         return {2}
+    if {"--command-line", "--config"} & set(arguments):
+        return {0, 1, 3}
     judges = arguments[0] in ("check", "audit")
     return {0, 1} if judges or any(word.startswith(DEMANDS) for word in arguments) else {0}
 
@@ -155,30 +169,77 @@ def prepared(tmp_path_factory):
     write(folder)
     on, off = engines(None)
     with FakeServer(on, "vllm") as first, FakeServer(off, "vllm") as second:
-        yield SimpleNamespace(folder=folder, urls={":8001": first.url, ":8000": second.url})
+        yield SimpleNamespace(
+            folder=folder,
+            urls={"http://127.0.0.1:8001": first.url, "http://127.0.0.1:8000": second.url},
+        )
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("command", COMMAND_LINES, ids=lambda command: command.line[:100])
-def test_what_is_printed_runs(command, prepared, tmp_path, monkeypatch, cli):
-    folder = tmp_path / "here"
-    shutil.copytree(prepared.folder, folder, symlinks=True)
-    monkeypatch.chdir(folder)
+@pytest.fixture
+def folder(prepared, tmp_path, monkeypatch):
+    """A copy of the stand-ins as the working directory."""
+    here = tmp_path / "here"
+    shutil.copytree(prepared.folder, here, symlinks=True)
+    monkeypatch.chdir(here)
     monkeypatch.delenv("COLUMNS", raising=False)
+    return here
+
+
+def runs(command: Printed, prepared, folder, cli):
+    """Run it, and hold the status, what it says and what it writes against the page."""
     arguments = small(ours(command) or [])
     write_for(folder, arguments)
-    addresses = {f"http://127.0.0.1{port}": url for port, url in prepared.urls.items()}
-    if "--backend" in arguments and arguments[arguments.index("--backend") + 1] == "cupy":
+    if "cupy" in arguments:
         absent("cupy")
-    done = cli(*(addresses.get(word, word) for word in arguments))
+    done = cli(*(prepared.urls.get(word, word) for word in arguments))
     assert done.status in statuses(command, arguments), f"{command.where}: {done}"
     if done.status == 2:
         assert done.err.strip() == command.shown.strip(), command.where
         return
-    assert ERROR not in done.err, command.where
+    assert ERROR not in done.err, f"{command.where}: {done.err}"
     for option in FILES:
         if option in arguments and (name := arguments[arguments.index(option) + 1]) != "-":
             assert Path(name).stat().st_size, f"{command.where}: {name}"
+
+
+@pytest.mark.parametrize("command", COMMAND_LINES, ids=lambda command: command.line[:100])
+def test_what_is_printed_runs(command, prepared, folder, cli):
+    runs(command, prepared, folder, cli)
+
+
+@pytest.mark.parametrize("command", OTHERS, ids=lambda command: command.line)
+def test_scripts_that_are_printed_run(command, folder, monkeypatch, capsys):
+    words = small(list(command.words))
+    if "results" in words:
+        shutil.copytree(ROOT / "experiments" / "results", folder / "results")
+    if words[0] == "pytest":
+        write_for(folder, ["check", "engine.py"])
+        done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command.where}: {done}"
+        return
+    assert words[0] == "python", f"{command.where}: run it, or say in NOT_RUN why not: {command.line}"
+    script = Path(words[1]) if Path(words[1]).exists() else ROOT / words[1]
+    if script.name == "fake_server.py":
+        serves([str(script), *words[2:]])
+        return
+    monkeypatch.setattr(sys, "argv", [str(script), *words[2:]])
+    monkeypatch.syspath_prepend(script.parent)
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as end:
+        assert not end.code, f"{command.where}: {capsys.readouterr()}"
+
+
+def serves(words: list[str]) -> None:
+    """Start a server as it is printed, on a port of the system's; it says its address, and ends when told."""
+    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline().startswith("http://127.0.0.1:")
+        finally:
+            server.terminate()
+        assert server.wait(timeout=60) == 0
 
 
 def absent(package):
@@ -189,35 +250,149 @@ def absent(package):
     pytest.skip(f"the page shows what is said without {package}")
 
 
-class ReadError(Exception):
+class WereRead(BaseException):
     """Ends a script where it has read its words."""
 
 
 def words_are_read(command: Printed, monkeypatch):
-    """Let the script's own parser read the words; nothing else of it runs."""
+    """Let the script's own parser read the words; nothing of it runs after that."""
     path = ROOT / command.words[1]
     source = path.read_text(encoding="utf-8")
-    compile(source, str(path), "exec")
     if "parse_args" not in source and not re.search(r"^from pairs import .*\bmain\b", source, re.M):
         assert set(command.words[2:]) <= set(re.findall(r'"(--[a-z-]+)"', source)), command.where
         return
-    read = argparse.ArgumentParser.parse_args
+    read = argparse.ArgumentParser.parse_args  # refuses with SystemExit
 
     def parse_args(self, args=None, namespace=None):
-        raise ReadError(read(self, args, namespace))
+        raise WereRead(read(self, args, namespace))
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_args)
     monkeypatch.setattr(sys, "argv", [str(path), *command.words[2:]])
     monkeypatch.setattr(sys, "path", [str(path.parent), *sys.path])
-    with pytest.raises(ReadError):
+    with pytest.raises(WereRead):
         runpy.run_path(str(path), run_name="__main__")
 
 
 SCRIPTS = different(
-    [c for c in PRINTED if not_run(c) and re.match(r"python (docs|experiments|tests|benchmarks)/\S+\.py", c.line)]
+    [
+        c
+        for c in PRINTED
+        if not_run(c) and re.match(r"python (docs|experiments|tests|benchmarks)/\S+\.py", c.line)
+    ]
 )
 
 
 @pytest.mark.parametrize("command", SCRIPTS, ids=lambda command: command.line)
 def test_a_script_that_is_not_run_reads_what_is_printed(command, monkeypatch):
     words_are_read(command, monkeypatch)
+
+
+@pytest.mark.parametrize("words", [("--second", "3"), ("--seconds", "x")])
+def test_a_wrong_option_of_a_script_is_noticed(words, monkeypatch):
+    command = Printed(("python", "tests/extremes/extremes.py", *words), "here")
+    with pytest.raises(SystemExit, match="2"):
+        words_are_read(command, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("kl dump.pt --rul specinfer", ""),
+        ("kl dump.pt --rule spacinfer", ""),
+        ("inspect nowhere.pt", ""),
+        ("verify dump.pt", ""),
+        ("kl dump.pt --candidates 0", f"{ERROR}--candidates: another message"),
+    ],
+)
+def test_a_wrong_command_is_noticed(line, shown, prepared, folder, cli):
+    command = Printed(("resispec-verify", *line.split()), "here", shown=shown)
+    with pytest.raises(AssertionError, match="here"):
+        runs(command, prepared, folder, cli)
+
+
+def test_paths_of_the_test_suite_exist():
+    suites = [c for c in PRINTED if re.match(r"(\S*/)?pytest\b", c.line)]
+    assert len(suites) > 5
+    for command in suites:
+        for word in command.words[1:]:
+            known = word.startswith("-") or word in ("2", "slow", "gpu", "test_engine.py")
+            assert known or (ROOT / word).exists(), f"{command.where}: {word}"
+
+
+def test_no_entry_of_the_tables_is_idle():
+    lines = [command.line for command in PRINTED]
+    idle = [p for p in NOT_RUN if not any(re.fullmatch(p, line, re.S) for line in lines)]
+    printed_words = {word for command in PRINTED for word in command.words}
+    idle += [word for word in STAND_INS if word not in printed_words]
+    given = [" ".join(ours(c) or c.words) for c in PRINTED if not not_run(c)]
+    idle += [p for p in SMALLER if not any(re.fullmatch(p, line, re.S) for line in given)]
+    assert idle == []
+
+
+def test_nothing_that_runs_is_left_out_by_two_reasons():
+    for command in PRINTED:
+        assert len(not_run(command)) <= 1, f"{command.where}: {not_run(command)}"
+
+
+def test_every_output_is_of_a_page_that_is_compared():
+    maker = runpy.run_path(str(ROOT / "docs" / "regenerate.py"))
+    known = set(maker["pages"]())
+    assert [p for p in pages() if "<!-- output: " in p.read_text("utf-8") and p not in known] == []
+
+
+def test_no_command_hides_in_a_block_of_another_kind():
+    for page in pages():
+        for block in FENCE.finditer(page.read_text(encoding="utf-8")):
+            if block["kind"].strip() not in (*SHELLS, "yaml"):
+                hidden = re.findall(
+                    r"^ *(?:\$ |resispec-verify (?!error|interrupted)).*$", block["text"], re.M
+                )
+                assert not hidden, f"{page}: make it ```console: {hidden[0]}"
+
+
+PAGE = """
+`resispec-verify check` and `resispec-verify kl
+a.pt --json -` <!-- `resispec-verify no` -->
+
+```console
+$ resispec-verify kl a.pt \\
+    --rule "x y"   # said
+status of it
+$ echo $?
+1
+$ A | B -c 3 > out 2>&1 &
+$ resispec-verify engines --command-line 'one
+  two'
+```
+
+    python a.py --b
+
+```yaml
+      - run: one && two
+      - name: x
+        run: |
+          three 'a#b' \\
+            4
+      - run: five
+```
+"""
+
+
+def test_how_commands_are_found():
+    found = printed(PAGE, "p")
+    assert [" ".join(command.words) for command in found] == [
+        "resispec-verify kl a.pt --rule x y",
+        "A",
+        "B -c 3",
+        "resispec-verify engines --command-line one\n  two",
+        "one",
+        "two",
+        "three a#b 4",
+        "five",
+        "python a.py --b",
+        "resispec-verify check",
+        "resispec-verify kl a.pt --json -",
+    ]
+    assert (found[0].status, found[0].shown, found[0].where) == (1, "status of it", "p:5")
+    assert [command.inline for command in found[-2:]] == [True, True]
+    assert [is_name(command) for command in found[-2:]] == [True, False]
