@@ -51,8 +51,9 @@ def length(
     if not paths:
         raise InputError("nothing to measure: give FILE..., one or more tree dumps")
     cost = price.read()
-    for tree in trees if cost else ():
-        cost.of(tree)  # what is too large is said before the work
+    for tree in trees:
+        if cost is not None:
+            cost.of(tree)  # what is too large is said before the work
     rows, failures = evaluated(paths, rule, trees, drawn)
     if rows:
         results = [with_price(row, cost) for row in rows]
