@@ -1,8 +1,8 @@
 """Write the comparison of rules over trees: measured on random small chains, into docs/trees.md.
 
-    python experiments/trees/optimum.py             # measure, then write the table (a minute)
-    python experiments/trees/optimum.py --render    # only write the table, from the log
-    python experiments/trees/optimum.py --check     # exit status 1 where the page is not that of the log
+python experiments/trees/optimum.py             # measure, then write the table (a minute)
+python experiments/trees/optimum.py --render    # only write the table, from the log
+python experiments/trees/optimum.py --check     # exit status 1 where the page is not that of the log
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python experiments/trees/worlds.py [--families N]
 
-A family is four worlds over two or three tokens: their laws agree at the root, and below each first token they
-are redrawn with probability 1/2. Printed: on how many families a rule that knows the laws at the nodes of its
-tree accepts less in all worlds together than rules that know the world. Trees are two tokens deep.
+A family is four worlds over two or three tokens: their laws agree at the root, and below each first token
+they are redrawn with probability 1/2. Printed: on how many families a rule that knows the laws at the nodes
+of its tree accepts less in all worlds together than rules that know the world. Trees are two tokens deep.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 A rule leaves the tree at one of its paths s and emits a correction. With A(s) the probability that what it
 accepts begins with s, it is lossless for the target's chain P iff ``A(sx) <= P(x | s) A(s)`` for all s and x
-(the rest is the mass of the correction), and the A that rules have are those of plans that leave each tree on
-paths of it. A rule with lookahead l decides for good that it accepts s when it has seen the levels up to ``|s|
-+ l``; with ``l >= depth - 1`` it sees the whole tree. All laws are known to it, also off the tree. The proofs
-are in docs/trees.md.
+(the rest is the mass of the correction), and the A that rules have are those of plans that leave each tree
+on paths of it. A rule with lookahead l decides for good that it accepts s when it has seen the levels up to
+``|s| + l``; with ``l >= depth - 1`` it sees the whole tree. All laws are known to it, also off the tree. The
+proofs are in docs/trees.md.
 """
 
 from __future__ import annotations
@@ -213,14 +213,12 @@ def inclusions(
 
 
 def sum_bound(target: Chain, draft: Chain, shape: Shape, siblings: str) -> Fraction:
-    """``sum of min(P(s), pi(s))`` over texts s: no lossless rule accepts more, and few trees allow as much."""
+    """``sum of min(P(s), pi(s))`` over texts s: no lossless rule accepts more, and few trees allow it."""
     known, drawn = inclusions(target, path_sets(draft, shape, siblings))
     return sum((min(known[s], mass) for s, mass in drawn.items() if s), Fraction(0))
 
 
-def longest_by_node(
-    target: Chain, draft: Chain, shape: Shape, siblings: str, prefix: Path = ()
-) -> Fraction:
+def longest_by_node(target: Chain, draft: Chain, shape: Shape, siblings: str, prefix: Path = ()) -> Fraction:
     """The greatest expected number of accepted tokens of a rule that decides node by node, twins merged.
 
     From the leaves up: at a node the masses of the transport from its children to the next token, a child

@@ -1,4 +1,4 @@
-"""The longest step of any lossless rule over a drawn tree: which masses it can accept, and when all of them."""
+"""The longest step of any lossless rule over a drawn tree: which masses it can accept, and when all."""
 
 from __future__ import annotations
 
@@ -29,30 +29,34 @@ from ._report import ProofReport
 __all__ = ["antichains", "attains", "by_antichains", "prove"]
 
 STATEMENT = (
-    "A tree is drawn with any law, P is the target's chain, and A(s) the probability that what is accepted "
-    "begins with s. A belongs to a lossless rule iff A() = 1, 0 <= A(sx) <= P(x | s) A(s), and sum over H of A "
-    "<= Pr(the tree meets H) for every set H of texts none of which begins another. The longest step is "
-    "the greatest sum of A: a linear program. On one path A(sx) = min(Q(sx), P(x | s) A(s)) is greatest at "
-    "every text, and block has it: it is the longest rule on one path, whatever another knows. Over a tree sum "
-    "min(P, pi), pi(s) the probability that s is a path of it, is attained iff pi(sx) <= P(x | s) pi(s) wherever "
-    "pi(s) < P(s) and P(x | s) > 0, and sum over H of min(P, pi) <= Pr(the tree meets H) for every such H."
+    "A tree is drawn with any law, P is the target's chain, and A(s) the probability that what is "
+    "accepted begins with s. A belongs to a lossless rule iff A() = 1, 0 <= A(sx) <= P(x | s) A(s), and "
+    "sum over H of A <= Pr(the tree meets H) for every set H of texts none of which begins another. The "
+    "longest step is the greatest sum of A: a linear program. On one path A(sx) = min(Q(sx), P(x | s) "
+    "A(s)) is greatest at every text, and block has it: it is the longest rule on one path, whatever "
+    "another knows. Over a tree sum min(P, pi), pi(s) the probability that s is a path of it, is attained "
+    "iff pi(sx) <= P(x | s) pi(s) wherever pi(s) < P(s) and P(x | s) > 0, and sum over H of min(P, pi) <= "
+    "Pr(the tree meets H) for every such H."
 )
 LINES = (
-    "Lossless: a text begins with sx because sx was accepted, because s was and then corrected to x, or because",
-    "an earlier correction led to it: P(s) = A(s) + C(s) and P(sx) = A(sx) + c(s, x) + C(s) P(x | s). So c(s, x)",
-    "= P(x | s) A(s) - A(sx) >= 0. Given A so, the correction x after s with c(s, x) over its sum, whatever the",
-    "tree, is lossless; c(s, .) adds up to e(s) = A(s) - sum A(sx), which is >= 0.",
-    "Trees: a rule leaves a tree at a path of it, and at s with e(s) in all. By Hall (max-flow, min-cut) there",
-    "is such a plan iff e(S) <= Pr(the tree has a path in S) for every set S. Extensions of members of S",
-    "do not change the right-hand side: S may be all that begins with one of H, and e(S) = sum over H of A.",
-    "One path: A(s) <= Q(s), since it must be drawn, so by induction nothing exceeds the least of the two. For",
-    "it sum over H <= sum of Q over H = Pr(the path meets H). With block, A = Q w.",
-    "Bound: A(s) <= P(s) by induction, and A(s) <= pi(s). So the sum is attained iff A = min(P, pi) will do. Where",
-    "pi(s) >= P(s), A(sx) <= P(sx) = P(x | s) A(s). Elsewhere P(sx) > P(x | s) pi(s) unless P(x | s) = 0, so pi(sx)",
-    "must be within it. On one path: q(x | s) <= p(x | s) wherever Q(s) < P(s) and p(x | s) > 0, and no more.",
+    "Lossless: a text begins with sx because sx was accepted, because s was and then corrected to x, or",
+    "because an earlier correction led to it: P(s) = A(s) + C(s) and P(sx) = A(sx) + c(s, x) + C(s) P(x",
+    "| s). So c(s, x) = P(x | s) A(s) - A(sx) >= 0. Given A so, the correction x after s with c(s, x)",
+    "over its sum, whatever the tree, is lossless; c(s, .) adds up to e(s) = A(s) - sum A(sx), which is",
+    ">= 0.",
+    "Trees: a rule leaves a tree at a path of it, and at s with e(s) in all. By Hall (max-flow, min-",
+    "cut) there is such a plan iff e(S) <= Pr(the tree has a path in S) for every set S. Extensions of",
+    "members of S do not change the right-hand side: S may be all that begins with one of H, and e(S) =",
+    "sum over H of A.",
+    "One path: A(s) <= Q(s), since it must be drawn, so by induction nothing exceeds the least of the",
+    "two. For it sum over H <= sum of Q over H = Pr(the path meets H). With block, A = Q w.",
+    "Bound: A(s) <= P(s) by induction, and A(s) <= pi(s). So the sum is attained iff A = min(P, pi)",
+    "will do. Where pi(s) >= P(s), A(sx) <= P(sx) = P(x | s) A(s). Elsewhere P(sx) > P(x | s) pi(s)",
+    "unless P(x | s) = 0, so pi(sx) must be within it. On one path: q(x | s) <= p(x | s) wherever Q(s)",
+    "< P(s) and p(x | s) > 0, and no more.",
     "p = (1/3, 2/3), q = (2/3, 1/3), two tokens: 11/9 is the longest, and sum min(P, Q) is 4/3.",
-    "Two independent paths of two tokens, the same pair: 131/81 is the longest, 128/81 node by node, and the",
-    "sum is 134/81.",
+    "Two independent paths of two tokens, the same pair: 131/81 is the longest, 128/81 node by node,",
+    "and the sum is 134/81.",
 )
 #: (shape, how siblings are drawn, number of tokens): small enough for all sets H.
 CASES: tuple[tuple[Any, str, int], ...] = (
@@ -107,7 +111,8 @@ def prove(*, sets: Sets = antichains, most: Callable[..., Fraction] = drawn_and_
             greedy = _greedy(target, draft, 2, most)
             emitted = _accepted(block_law("block", target, draft, 2))
             block &= greedy == emitted and sum(greedy.values()) == found.value
-        if siblings == "without-replacement" and shape in (fork(2, 1), fork(2, 2)) or shape == fork(1, 2):
+        plain = siblings == "without-replacement" and shape in (fork(2, 1), fork(2, 2))
+        if plain or shape == fork(1, 2):
             near &= longest_step(target, draft, shape, siblings, lookahead=0).value == longest_by_node(
                 target, draft, shape, siblings
             )

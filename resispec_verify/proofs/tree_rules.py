@@ -1,4 +1,4 @@
-"""Rules over trees that were published: none of them is the longest over trees, each with its smallest pair."""
+"""Published rules over trees: none of them is the longest over trees, each with its smallest pair."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from ._report import ProofReport
 __all__ = ["of_any_rule", "prove"]
 
 STATEMENT = (
-    "'The published rule accepts as many tokens as any lossless rule can over the trees that it is for' is false "
-    "for gbv (independent paths), traversal (trees drawn without replacement) and univer (the draft's best and "
-    "one drawn). It is true for all three, and for block and hsd, on one path; and for univer at one node, for "
-    "every V and number of children."
+    "'The published rule accepts as many tokens as any lossless rule can over the trees that it is for' "
+    "is false for gbv (independent paths), traversal (trees drawn without replacement) and univer (the "
+    "draft's best and one drawn). It is true for all three, and for block and hsd, on one path; and for "
+    "univer at one node, for every V and number of children."
 )
 LINES = (
-    "What is claimed, as far as it was read (abstracts, code, and reports of them; not the papers' texts): GBV",
-    "calls the optimum over several paths intractable and is greedy, so it claims no such thing; UniVer has the",
-    "best acceptance 'under the conditional framework', which is not all lossless rules; of traversal",
-    "verification no claim of an optimum over trees was read. SpecTr-GBV claims one for i.i.d. drafts: there is",
-    "no source of the rule, and no verdict.",
+    "What is claimed, as far as it was read (abstracts, code, and reports of them; not the papers'",
+    "texts): GBV calls the optimum over several paths intractable and is greedy, so it claims no such",
+    "thing; UniVer has the best acceptance 'under the conditional framework', which is not all lossless",
+    "rules; of traversal verification no claim of an optimum over trees was read. SpecTr-GBV claims one",
+    "for i.i.d. drafts: there is no source of the rule, and no verdict.",
     "One path: all are block there, which is longest (longest-tree).",
-    "univer at one node: with s the law of the drawn child, a = min(1, p/s) is accepted of it, min(p, s) in all,",
-    "and p(k) (1 - a)/Z of a certain child k, with Z = sum (s - p)_+ = E[1 - a]: p(k) in the mean. So it accepts",
-    "p of the certain tokens and min(p, s) of the others, and no lossless rule exceeds either. If Z = 0, p = s.",
-    "gbv, smallest without two tokens of one ratio p/q: at one node the greater of two draws has its own law s,",
-    "and sum min(p, s) is less than what both draws allow. With two tokens of one ratio the order is a choice:",
-    "for p = q = (1/2, 1/2) the file's choice accepts 3/4 of what speculative sampling accepts always.",
+    "univer at one node: with s the law of the drawn child, a = min(1, p/s) is accepted of it, min(p,",
+    "s) in all, and p(k) (1 - a)/Z of a certain child k, with Z = sum (s - p)_+ = E[1 - a]: p(k) in the",
+    "mean. So it accepts p of the certain tokens and min(p, s) of the others, and no lossless rule",
+    "exceeds either. If Z = 0, p = s.",
+    "gbv, smallest without two tokens of one ratio p/q: at one node the greater of two draws has its",
+    "own law s, and sum min(p, s) is less than what both draws allow. With two tokens of one ratio the",
+    "order is a choice: for p = q = (1/2, 1/2) the file's choice accepts 3/4 of what speculative",
+    "sampling accepts always.",
 )
 #: Rule, siblings, shape, what it is called, number of tokens, denominators, whether ratios must differ.
 SOUGHT: tuple[tuple[str, str, Any, str, int, range, bool], ...] = (

@@ -51,7 +51,9 @@ def test_the_pair_of_the_block_paper():
     path = fork(1, 2)
     assert longest_step(P, Q, path, "iid").value == F(11, 9)
     assert longest_step(P, Q, path, "iid", lookahead=1).value == F(11, 9)
-    assert longest_step(P, Q, path, "iid", lookahead=0).value == longest_by_node(P, Q, path, "iid") == F(10, 9)
+    assert (
+        longest_step(P, Q, path, "iid", lookahead=0).value == longest_by_node(P, Q, path, "iid") == F(10, 9)
+    )
     assert sum_bound(P, Q, path, "iid") == F(4, 3)
     two = fork(2, 2)
     lengths = (longest_by_node(P, Q, two, "iid"), longest_step(P, Q, two, "iid").value)
