@@ -41,7 +41,9 @@ def laws(rng: np.random.Generator, *lead: int) -> np.ndarray:
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def drawn(rng: np.random.Generator, drafts: np.ndarray, parents: tuple[int, ...], siblings: str) -> np.ndarray:
+def drawn(
+    rng: np.random.Generator, drafts: np.ndarray, parents: tuple[int, ...], siblings: str
+) -> np.ndarray:
     """The tokens of a tree."""
     tokens = np.zeros(len(parents), np.int64)
     for node, below in enumerate(children_of(parents)):
@@ -106,7 +108,9 @@ def main() -> None:
         for name, seconds in least.items()
     }
     OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(json.dumps({"vocab": VOCAB, "nodes": 12, "rules": found}, indent=1) + "\n", encoding="utf-8")
+    OUT.write_text(
+        json.dumps({"vocab": VOCAB, "nodes": 12, "rules": found}, indent=1) + "\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -66,6 +66,8 @@ ROWS = (
     _tree("univer", "best-and-one", EVERYWHERE),
     _node("eagle", "fixed"),
 )
+
+
 def chains(shape: str, number: int, seed: int = 0) -> tuple[int, Any, Any]:
     """A number of tokens, and two random chains whose laws do not depend on who asks for them first."""
     rng = random.Random(f"{seed} {shape} {number}")
@@ -80,8 +82,8 @@ def chains(shape: str, number: int, seed: int = 0) -> tuple[int, Any, Any]:
 def measure(shape: str, number: int, seed: int = 0) -> dict[str, Any]:
     """One pair of chains over one shape: the optima for each kind of siblings, and every rule.
 
-    Lengths are accepted tokens without the corrected one. Optima are exact, and written as fractions; those of
-    rules are exact too, and kept as floats, since some have denominators of hundreds of digits.
+    Lengths are accepted tokens without the corrected one. Optima are written as fractions; those of rules are
+    computed in fractions too, and kept as floats, since some have denominators of hundreds of digits.
     """
     depth, nested = SHAPES[shape]
     vocab, target, draft = chains(shape, number, seed)
@@ -102,4 +104,3 @@ def measure(shape: str, number: int, seed: int = 0) -> dict[str, Any]:
         accepted = sum((mass * (len(block) - 1) for block, mass in blocks.items()), Fraction(0))
         line["rules"][row.name] = {"exact": law == wanted, "accepted": float(accepted)}
     return line
-

@@ -1,8 +1,8 @@
 """Write the comparison of rules over trees: measured on random small chains, into docs/trees.md.
 
-    python experiments/trees/optimum.py             # measure, then write the table (a minute)
-    python experiments/trees/optimum.py --render    # only write the table, from the log
-    python experiments/trees/optimum.py --check     # exit status 1 where the page is not that of the log
+python experiments/trees/optimum.py             # measure, then write the table (a minute)
+python experiments/trees/optimum.py --render    # only write the table, from the log
+python experiments/trees/optimum.py --check     # exit status 1 where the page is not that of the log
 """
 
 from __future__ import annotations
@@ -92,7 +92,20 @@ def table(lines: Sequence[Any], cost: dict[str, Any]) -> str:
     rows = [head, ["---"] * 4 + ["---:"] * 3 + ["---"]]
     rows += [row(one.name, one.siblings, lines, cost) for one in ROWS]
     rows += [family(key, siblings, lines) for key in FAMILIES for siblings in SIBLINGS[:3]]
-    rows += [[name, "", "exact", why, "", "", "", ""] for name, why in WITHOUT]
+    rows += [[name, "", "", why, "", "", "", ""] for name, why in WITHOUT]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in rows)
+
+
+def by_shape(lines: Sequence[Any]) -> str:
+    """Mean length over the longest, rule by shape."""
+    rows = [["rule", *SHAPES], ["---", *["---:"] * len(SHAPES)]]
+    for one in ROWS:
+        cells = []
+        for shape in SHAPES:
+            known = [line for line in lines if line["shape"] == shape and one.name in line["rules"]]
+            values = ratios(known, one.siblings, lambda line, name=one.name: line["rules"][name]["accepted"])
+            cells.append(f"{sum(values) / len(values):.4f}" if values else "")
+        rows.append([f"`{one.name}`", *cells])
     return "\n".join("| " + " | ".join(cells) + " |" for cells in rows)
 
 
@@ -112,7 +125,11 @@ def bounds(lines: Sequence[Any]) -> str:
 
 def written(text: str, lines: Sequence[Any], cost: dict[str, Any]) -> str:
     """The page with its generated parts replaced."""
-    made = {"trees-rules": table(lines, cost), "trees-bounds": bounds(lines)}
+    made = {
+        "trees-rules": table(lines, cost),
+        "trees-shapes": by_shape(lines),
+        "trees-bounds": bounds(lines),
+    }
     return BLOCK.sub(lambda found: found[1] + made[found["name"]] + "\n" + found[3], text)
 
 

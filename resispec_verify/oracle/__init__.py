@@ -40,8 +40,6 @@ from .shipped.specinfer import specinfer
 from .steps import accept_ratio, positive_part_residual
 from .tree_programs import (
     TreeOptimum,
-    attains_sum_bound,
-    longest_by_antichains,
     longest_by_node,
     longest_step,
     path_sets,
@@ -64,7 +62,6 @@ __all__ = [
     "Uncertified",
     "accept_ratio",
     "as_law",
-    "attains_sum_bound",
     "best_pieces",
     "block_law",
     "chain_law",
@@ -86,7 +83,6 @@ __all__ = [
     "limit_of_tuples",
     "limit_pairs",
     "limit_without_replacement",
-    "longest_by_antichains",
     "longest_by_node",
     "longest_step",
     "marginal",

@@ -1,9 +1,9 @@
 """Linear programs solved exactly: HiGHS finds a vertex in floats, and fractions prove that it is the optimum.
 
-A program is ``max gain x`` under ``rows x <= bounds`` and ``x >= 0``. From the solution of HiGHS only this is
-taken: which variables and prices are not 0, and which rows and columns are tight. The equations that they make
-are solved in fractions; a feasible point and feasible prices of the same value are a proof, and are checked as
-such against the program itself. Where that fails `Uncertified` is raised: nothing is rounded.
+A program is ``max gain x`` under ``rows x <= bounds`` and ``x >= 0``. From the solution of HiGHS only this
+is taken: which variables and prices are not 0, and which rows and columns are tight. The equations that they
+make are solved in fractions; a feasible point and feasible prices of the same value are a proof, and are
+checked as such against the program itself. Where that fails `Uncertified` is raised: nothing is rounded.
 """
 
 from __future__ import annotations

@@ -2,16 +2,16 @@
 
 A rule leaves the tree at one of its paths s and emits a correction. With A(s) the probability that what it
 accepts begins with s, it is lossless for the target's chain P iff ``A(sx) <= P(x | s) A(s)`` for all s and x
-(the rest is the mass of the correction), and the A that rules have are those of plans that leave each tree on
-paths of it. A rule with lookahead l decides for good that it accepts s when it has seen the levels up to ``|s|
-+ l``; with ``l >= depth - 1`` it sees the whole tree. All laws are known to it, also off the tree. The proofs
-are in docs/trees.md.
+(the rest is the mass of the correction), and the A that rules have are those of plans that leave each tree
+on paths of it. A rule with lookahead l decides for good that it accepts s when it has seen the levels up to
+``|s| + l``; with ``l >= depth - 1`` it sees the whole tree. All laws are known to it, also off the tree. The
+proofs are in docs/trees.md.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -23,9 +23,7 @@ from .trees import without
 
 __all__ = [
     "TreeOptimum",
-    "antichains",
-    "attains_sum_bound",
-    "longest_by_antichains",
+    "inclusions",
     "longest_by_node",
     "longest_step",
     "path_sets",
@@ -199,42 +197,10 @@ def _lossless(
     return texts
 
 
-def antichains(texts: Sequence[Path]) -> Iterator[frozenset[Path]]:
-    """Every set of texts none of which begins another, the empty set left out."""
-    texts = sorted(texts)
-    for size in range(1, len(texts) + 1):
-        found = False
-        for chosen in itertools.combinations(texts, size):
-            if all(b[: len(a)] != a for a, b in itertools.combinations(chosen, 2)):
-                found = True
-                yield frozenset(chosen)
-        if not found:
-            return
-
-
-def longest_by_antichains(target: Chain, draft: Chain, shape: Shape, siblings: str) -> Fraction:
-    """The value of `longest_step` that sees the whole tree, by another program: over A alone.
-
-    A rule has A iff ``0 <= A(sx) <= P(x | s) A(s)`` and ``sum over H of A <= Pr(the tree meets H)`` for every
-    set H of texts none of which begins another.
-    """
-    trees = path_sets(draft, shape, siblings)
-    texts = sorted({s for tree in trees for s in tree})
-    column = {s: j for j, s in enumerate(texts)}
-    rows: list[dict[int, Fraction]] = []
-    bounds: list[Fraction] = []
-    for s in texts:
-        p = target(s[:-1])[s[-1]]
-        rows.append({column[s]: Fraction(1)} | ({column[s[:-1]]: -p} if len(s) > 1 and p else {}))
-        bounds.append(Fraction(0) if len(s) > 1 else p)
-    for chosen in antichains(texts):
-        rows.append({column[s]: Fraction(1) for s in chosen})
-        bounds.append(sum((mass for tree, mass in trees.items() if tree & chosen), Fraction(0)))
-    return optimum(Program([Fraction(1)] * len(texts), rows, bounds)).value
-
-
-def _capped(target: Chain, trees: dict[frozenset[Path], Fraction]) -> tuple[dict[Path, Fraction], ...]:
-    """P(s), pi(s), the probability that s is a path of the tree, and the lesser of the two, by text s."""
+def inclusions(
+    target: Chain, trees: dict[frozenset[Path], Fraction]
+) -> tuple[dict[Path, Fraction], dict[Path, Fraction]]:
+    """P(s), and pi(s), the probability that s is a path of the tree, by text s."""
     known: dict[Path, Fraction] = {(): Fraction(1)}
     drawn: dict[Path, Fraction] = {(): Fraction(1)}
     for tree, mass in trees.items():
@@ -243,36 +209,16 @@ def _capped(target: Chain, trees: dict[frozenset[Path], Fraction]) -> tuple[dict
     for s in sorted(drawn, key=len):
         if s:
             known[s] = known[s[:-1]] * target(s[:-1])[s[-1]]
-    return known, drawn, {s: min(known[s], mass) for s, mass in drawn.items()}
+    return known, drawn
 
 
 def sum_bound(target: Chain, draft: Chain, shape: Shape, siblings: str) -> Fraction:
-    """``sum of min(P(s), pi(s))`` over texts s: no lossless rule accepts more, and few trees allow as much."""
-    return sum(_capped(target, path_sets(draft, shape, siblings))[2].values(), Fraction(-1))
+    """``sum of min(P(s), pi(s))`` over texts s: no lossless rule accepts more, and few trees allow it."""
+    known, drawn = inclusions(target, path_sets(draft, shape, siblings))
+    return sum((min(known[s], mass) for s, mass in drawn.items() if s), Fraction(0))
 
 
-def attains_sum_bound(target: Chain, draft: Chain, shape: Shape, siblings: str) -> bool:
-    """Whether some lossless rule attains `sum_bound`, by the conditions of docs/trees.md.
-
-    Wherever ``pi(s) < P(s)``, ``pi(sx) <= P(x | s) pi(s)`` for all x with P(x | s) > 0; and the tree meets every
-    set of texts none of which begins another at least as often as ``sum min(P, pi)`` over it.
-    """
-    trees = path_sets(draft, shape, siblings)
-    known, drawn, least = _capped(target, trees)
-    for s, mass in drawn.items():
-        if s and known[s] and drawn[s[:-1]] < known[s[:-1]]:
-            if mass > target(s[:-1])[s[-1]] * drawn[s[:-1]]:
-                return False
-    return all(
-        sum((least[s] for s in chosen), Fraction(0))
-        <= sum((mass for tree, mass in trees.items() if tree & chosen), Fraction(0))
-        for chosen in antichains([s for s in least if s])
-    )
-
-
-def longest_by_node(
-    target: Chain, draft: Chain, shape: Shape, siblings: str, prefix: Path = ()
-) -> Fraction:
+def longest_by_node(target: Chain, draft: Chain, shape: Shape, siblings: str, prefix: Path = ()) -> Fraction:
     """The greatest expected number of accepted tokens of a rule that decides node by node, twins merged.
 
     From the leaves up: at a node the masses of the transport from its children to the next token, a child

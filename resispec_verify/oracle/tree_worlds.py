@@ -1,7 +1,8 @@
 """What it costs a rule over trees to know the laws at the nodes of its tree only.
 
-Several worlds, pairs of chains, look alike on a tree that does not go where they differ. A rule that knows no
-more than the tree and the laws at its nodes does the same in each of them there, and has to be lossless in all.
+Several worlds, pairs of chains, look alike on a tree that does not go where they differ. A rule that knows
+no more than the tree and the laws at its nodes does the same in each of them there, and has to be lossless
+in all.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def longest_in_worlds(worlds: Sequence[tuple[Chain, Chain]], shape: Shape, sibli
         for s, accepted in sorted(holds.items()):
             p = target(s[:-1])[s[-1]]
             above = holds[s[:-1]] if len(s) > 1 else {}
-            rows.append({j: accepted.get(j, Fraction(0)) - p * above.get(j, 0) for j in {**above, **accepted}})
+            rows.append(
+                {j: accepted.get(j, Fraction(0)) - p * above.get(j, 0) for j in {**above, **accepted}}
+            )
             bounds.append(Fraction(0) if len(s) > 1 else p)
     return optimum(Program(gain, rows, bounds)).value
 

@@ -43,6 +43,8 @@ TITLES = {
     "longest-step": "The longest step by node",
     "two-distinct": "Two distinct candidates",
     "three-distinct": "Three distinct candidates",
+    "longest-tree": "The longest step over a tree",
+    "tree-rules": "Published rules over trees as the longest",
 }
 
 
