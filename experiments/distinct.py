@@ -73,8 +73,9 @@ def three_offered(q: np.ndarray) -> Offered:
     do not hold all of the mass.
     """
     heavy, light = np.flatnonzero(q > _HEAVY), np.flatnonzero(q <= _HEAVY)
-    pair = 1.0 / (1.0 - q[heavy][:, None] - q)
-    pair[np.arange(heavy.size), heavy] = 0.0  # no token comes twice
+    gap = 1.0 - q[heavy][:, None] - q
+    gap[np.arange(heavy.size), heavy] = np.inf  # no token comes twice
+    pair = 1.0 / gap
     b = q[light]
     powers = b ** np.arange(_TERMS)[:, None]
     over = (1.0 - b) ** -(1.0 + np.arange(_TERMS)[:, None])
@@ -162,24 +163,32 @@ def some_laws(family: str, size: int, rng: np.random.Generator) -> tuple[list[Fr
     return tuple([Fraction(int(w), int(law.sum())) for w in law] for law in (p, q))  # type: ignore[return-value]
 
 
-def small(laws: int) -> Iterator[dict[str, Any]]:
+def measured(n: int, size: int, family: str, number: int) -> dict[str, Any]:
+    """What is measured for one pair of laws, which its arguments determine."""
+    rng = np.random.default_rng([n, size, FAMILIES.index(family), number])
+    p, q = some_laws(family, size, rng)
+    pf, qf = (np.array([float(mass) for mass in law]) for law in (p, q))
+    few = 2 ** (size * (n - 1)) <= _MOST_COLUMNS
+    found = {
+        "limit": float(limit_without_replacement(p, q, n)),
+        "optimum": optimum_by_sets(p, q, n)[0],
+        "sequoia": recursive(pf, qf, n, 1),
+        "closed form last": recursive(pf, qf, n, 2),
+        "of places": optimum_by_places(p, q, n) if few else None,
+        "priority to the last": by_places(pf, enumerated(qf, n), n)[0],
+    }
+    shown = {name: value if value is None else round(value, 9) for name, value in found.items()}
+    return {"n": n, "V": size, "family": family, "number": number, **shown}
+
+
+def small(laws: int) -> list[dict[str, Any]]:
     """One record for each pair of laws."""
-    rng = np.random.default_rng(20)
-    for n, size in SIZES:
-        for family in FAMILIES:
-            for _ in range(laws):
-                p, q = some_laws(family, size, rng)
-                pf, qf = (np.array([float(mass) for mass in law]) for law in (p, q))
-                columns = 2 ** (size * (n - 1))
-                yield {
-                    "n": n, "V": size, "family": family,
-                    "limit": float(limit_without_replacement(p, q, n)),
-                    "optimum": optimum_by_sets(p, q, n)[0],
-                    "sequoia": recursive(pf, qf, n, 1),
-                    "closed form last": recursive(pf, qf, n, 2),
-                    "of places": optimum_by_places(p, q, n) if columns <= _MOST_COLUMNS else None,
-                    "priority to the last": by_places(pf, enumerated(qf, n), n)[0],
-                }  # fmt: skip
+    return [
+        measured(n, size, family, number)
+        for n, size in SIZES
+        for family in FAMILIES
+        for number in range(laws)
+    ]
 
 
 def recorded(path: Path) -> Iterator[dict[str, float]]:
@@ -238,7 +247,7 @@ def main() -> None:
     parser.add_argument("--dump", type=Path, default=HERE.parent / "examples" / "smollm2-skip6-N8-fp16.pt")
     parser.add_argument("--laws", type=int, default=12, help="for each family, V and n")
     asked = parser.parse_args()
-    results = {"small": list(small(asked.laws)), "recorded": list(recorded(asked.dump))}
+    results = {"small": small(asked.laws), "recorded": list(recorded(asked.dump))}
     (HERE / "results" / "distinct.json").write_text(json.dumps(results) + "\n", encoding="utf-8")
     (HERE / "results" / "distinct.md").write_text(page(results), encoding="utf-8")
     print(page(results))
