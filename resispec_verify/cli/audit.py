@@ -80,7 +80,8 @@ class EngineOptions(Options):
             os.path.exists(on[0]) and os.path.exists(off[0]) and os.path.samefile(on[0], off[0])
         ):
             raise InputError(
-                f"{_public(on[0])}: is both audited and its own reference; nothing would be compared"
+                f"{_public(on[0])}: is both audited and its own reference; nothing would be compared: give the same engine "
+                "without speculation"
             )
         return on[0], off[0]
 
@@ -171,7 +172,7 @@ def audit(
     Parameters
     ----------
     engine
-        What is audited: --url need not be written. The code of FILE.py is executed.
+        What is audited: --url need not be written. FILE.py:NAME may be package.module:NAME; its code is executed.
     """
     on, off = engines.both(engine)
     output.check()
@@ -280,9 +281,9 @@ class _Audit:
 
 
 def _no_address(name: str) -> None:
-    """Refuse an address without its scheme, which would be read as FILE.py:function."""
+    """Refuse an address without its scheme, which would be read as FILE.py:NAME."""
     if "://" not in name and re.fullmatch(r"[\w.-]+:\d+(/\S*)?", name):
-        raise InputError(f"{name}: did you mean http://{name}?")
+        raise InputError(f"{name}: did you mean http://{name}? Give the scheme, or FILE.py:NAME")
 
 
 def _public(address: str) -> str:

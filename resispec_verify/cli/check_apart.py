@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from resispec_verify.cli.user_rules import StartedInside
+from resispec_verify.cli.user_code import StartedInside
 from resispec_verify.errors import InputError
 from resispec_verify.sampler_check.settings import CheckResult, CheckSettings
 
@@ -39,14 +39,15 @@ class SamplerJob:
     sampler : str
         As on the command line.
     settings : CheckSettings
-        Without the rule, which may be a user's own class: the child loads that too.
-    rule : str or None
+        Without the rule and the policy, which may be of a user's own classes: the child loads them too.
+    rule, stop : str or None
     inputs : list of Input, or None
     """
 
     sampler: str
     settings: CheckSettings
     rule: str | None
+    stop: str | None
     inputs: list[Any] | None
 
 

@@ -34,7 +34,8 @@ def limits(
     Parameters
     ----------
     rules.rule
-        A rule, with options of its own as in resispec:budget=floor, or file.py:Name; repeat for several.
+        A rule, with options of its own as in resispec:budget=floor, or FILE.py:NAME or package.module:NAME,
+        whose code is executed; repeat for several.
         Default: all for independent candidates that need no enumeration, and resispec.
     """
     source = source.joined(files)

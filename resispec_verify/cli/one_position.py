@@ -29,7 +29,7 @@ class PositionOptions(InputOption, TemperatureOption, HandOptions, DumpOptions):
     Attributes
     ----------
     logits
-        A dump of target and draft logits.
+        The same as FILE: a dump of target and draft logits.
     """
 
     position: Count | None = None

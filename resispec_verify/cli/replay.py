@@ -90,7 +90,7 @@ def replay(
     Parameters
     ----------
     dumps.logits
-        One or more dumps of rounds, or scalar logs.
+        The same as FILE: dumps of rounds, or scalar logs.
     rule
         The rule the engine should follow; repeat for several; block for block verification. Default:
         speculative.
@@ -99,7 +99,7 @@ def replay(
     """
     paths = dumps.joined(files).paths
     if not paths:
-        raise InputError("nothing to replay: give --logits PATH...")
+        raise InputError("nothing to replay: give FILE..., logged rounds")
     output.check(paths)
     if not 0 < demand.alpha < 1:
         raise InputError(f"--alpha must be in (0, 1), got {demand.alpha:g}")

@@ -29,8 +29,8 @@ def test_nor_does_one_position_of_it(cli, dump, command):
     named, plain = cli(command, "--logits", dump, "--json", "-"), cli(command, dump, "--json", "-")
     assert plain.status == named.status == 0
     assert plain.out == named.out
-    assert_refused(cli(command, dump, "--logits", dump), "give one path")
-    assert_refused(cli(command, dump, "--target", "0.5,0.5", "--draft", "0.6,0.4"), "give one of --logits")
+    assert_refused(cli(command, dump, dump), "give one path")
+    assert_refused(cli(command, dump, "--target", "0.5,0.5", "--draft", "0.6,0.4"), "give one of FILE")
 
 
 def without_seconds(out: str) -> dict[str, object]:
@@ -39,12 +39,18 @@ def without_seconds(out: str) -> dict[str, object]:
     return report
 
 
-def test_dumps_with_and_without_option_are_joined(cli, dump, tmp_path):
+@pytest.mark.parametrize("command", [*OVER_DUMPS, *ONE_POSITION, "runtime", "report", "replay", "tree length"])
+def test_dumps_with_and_without_option_are_refused(cli, dump, command):
+    done = cli(*command.split(), dump, "--logits", dump, *(["--out", "x.html"] if command == "report" else []))
+    assert_refused(done, f"{dump} is given as FILE", "by --logits; give all dumps as FILE")
+
+
+def test_several_dumps_need_no_option(cli, dump, tmp_path):
     other = save(tmp_path / "other.pt", drawn(3, 6, seed=4), drawn(3, 6, seed=5))
-    done = cli("kl", dump, "--logits", other, "--rule", "specinfer", "--json", "-")
+    done = cli("kl", dump, other, "--rule", "specinfer", "--json", "-")
     assert done.status == 0
     assert json.loads(done.out)["dump"]["paths"] == [str(dump), str(other)]
-    twice = cli("kl", dump, "--logits", dump, "--rule", "specinfer")
+    twice = cli("kl", dump, dump, "--rule", "specinfer")
     assert "given twice; its positions would count twice" in twice.err
     assert twice.status == 2
 
@@ -53,7 +59,7 @@ def test_a_report_of_a_dump_names_it_in_its_command(cli, dump, tmp_path):
     page = tmp_path / "page.html"
     assert cli("report", dump, "--out", page, "--candidates", 2, "--rule", "specinfer").status == 0
     text = page.read_text()
-    assert f"resispec-verify report --logits {dump} --rule specinfer --candidates 2" in text
+    assert f"resispec-verify report {dump} --rule specinfer --candidates 2" in text
 
 
 @pytest.mark.parametrize("command", OVER_DUMPS)

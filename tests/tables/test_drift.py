@@ -290,7 +290,7 @@ HAND = ["--target", "0.3,0.4,0.3", "--draft", "0.6,0.3,0.1"]
             ["--target", "0.5,0.5,0", "--draft", "0.5,0.5,0", "--rule", "sequoia", "--candidates", "3"],
             "only 2",
         ),
-        ([*HAND, "--positions", "0:1"], "needs --logits"),
+        ([*HAND, "--positions", "0:1"], "needs a dump"),
         ([*HAND, "--plot", "a.gif"], "must end in"),
         ([], "nothing to measure"),
         (["--logits", EXAMPLE, *HAND], "not both"),

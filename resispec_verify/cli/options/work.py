@@ -21,7 +21,8 @@ class RuleOptions(Options):
     Attributes
     ----------
     rule
-        A rule, with options of its own as in resispec:budget=floor, or file.py:Name; repeat for several.
+        A rule, with options of its own as in resispec:budget=floor, or FILE.py:NAME or package.module:NAME,
+        whose code is executed; repeat for several.
         Default: resispec and specinfer.
     candidates
         Candidates at each position (n).

@@ -5,21 +5,33 @@ from typing import Any
 from resispec_verify.cli.options.outputs import OutputOptions
 from resispec_verify.cli.options.sources import DumpOptions
 from resispec_verify.cli.over_dumps import finish
-from resispec_verify.cli.parameters import DumpFile, Names, Texts
+from resispec_verify.cli.parameters import DumpFile, Names, PartTrees
+from resispec_verify.cli.tree.costs import (
+    CostOption,
+    assumptions,
+    choices,
+    in_words,
+    shown_price,
+    with_price,
+)
 from resispec_verify.cli.tree.recorded import DrawnOptions, evaluated, parsed, shortened
 from resispec_verify.errors import InputError
-from resispec_verify.report.table import print_records
+from resispec_verify.report.table import print_lines, print_records
 from resispec_verify.schema import envelope
 from resispec_verify.tables.row import label
 from resispec_verify.tables.trees import TreeRow
+
+# Columns that a narrow terminal can do without, in the order in which they go.
+_DISPENSABLE = ("sd", "limit +-", "by candidate", "any rule", "limit")
 
 
 def length(
     *files: DumpFile,
     dumps: DumpOptions = DumpOptions(),
     rule: Names | None = None,
-    topology: Texts | None = None,
+    topology: PartTrees | None = None,
     drawn: DrawnOptions = DrawnOptions(),
+    price: CostOption = CostOption(),
     output: OutputOptions = OutputOptions(),
 ) -> int:
     """Accepted length of a step over recorded trees, the final token included, beside its bounds.
@@ -27,30 +39,34 @@ def length(
     Parameters
     ----------
     dumps.logits
-        One or more tree dumps.
+        The same as FILE: tree dumps.
     rule
         A rule; repeat for several. Default: all for candidates drawn as those of the dump.
-    topology
-        A part of the recorded tree: "d5b3", 5 levels, the root included, 3 children a node; or the parent of
-        each node, "-1,0,0,1". Repeat for several. Default: the recorded tree.
     output.csv
         Write one line a prefix here.
     """
     paths = dumps.joined(files).paths
-    output.check(paths)
+    output.check([*paths, *([price.cost] if price.cost else [])])
     trees = parsed(topology)
     if not paths:
-        raise InputError("nothing to measure: give one or more tree dumps")
+        raise InputError("nothing to measure: give FILE..., one or more tree dumps")
+    cost = price.read()
+    for tree in trees:
+        if cost is not None:
+            cost.of(tree)  # what is too large is said before the work
     rows, failures = evaluated(paths, rule, trees, drawn)
     if rows:
-        results = [row.result() for row in rows]
+        results = [with_price(row, cost) for row in rows]
+        best = choices(rows, results, cost) if cost else []
         console = output.write(
-            envelope("tree", results),
+            envelope("tree", results, **({"best": best} if cost else {})),
             lambda: [record for row in rows for record in _records(row)],
         )
         kinds = ", ".join(dict.fromkeys(r["siblings"] for r in results))
         title = f"accepted length of a step, final token included (siblings: {kinds})"
-        print_records(console, title, [_record(r) for r in results])
+        print_records(console, title, [_record(r) for r in results], dispensable=_DISPENSABLE)
+        if cost:
+            print_lines(console, [*map(in_words, best), assumptions(cost)])
     return finish(failures)
 
 
@@ -91,4 +107,5 @@ def _record(r: dict[str, Any]) -> dict[str, str]:
         "limit": number(r["limit_mean"]),
         "limit +-": number(r["limit_se"]),
         "any rule": number(r["limit_any_mean"]),
+        **(shown_price(r) if "step_ms" in r else {}),
     }

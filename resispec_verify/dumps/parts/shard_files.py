@@ -75,7 +75,7 @@ def find_shards(path: str | os.PathLike[str]) -> ShardList | None:
             )
         _check_apart(path, files)
         return ShardList(files, [(None, None)] * len(files), {}, from_zero=True)
-    if path.name == INDEX or (path.suffix == ".json" and os.path.isfile(name)):
+    if path.name == INDEX or (path.suffix == ".json" and os.path.isfile(name) and _lists_shards(path)):
         return _indexed(path)
     if os.path.lexists(name) or not glob.has_magic(name):
         return None
@@ -111,6 +111,12 @@ def _check_apart(path: Path, files: list[Path]) -> None:
                 f"{path}: {other.name} and {file.name} are the same file, or one run in two formats, whose "
                 "positions would count twice; keep one of them"
             )
+
+
+def _lists_shards(path: Path) -> bool:
+    """Whether a file of JSON under another name than an index's may be one."""
+    with open_file(path) as file:
+        return b'"shards"' in file.read(LONGEST)
 
 
 def _indexed(path: Path) -> ShardList:
