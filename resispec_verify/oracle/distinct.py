@@ -2,11 +2,11 @@
 that do not.
 
 What comes next depends on the rejected tokens only through their set S: the next candidate is x with
-``q(x) / (1 - q(S))``. So with W(S) the probability that exactly the tokens of S were looked at and rejected,
-and a(S, x) the mass accepted at the next candidate x, the masses of a rule that remembers the order, added up
-over the orders of each set, are masses of a rule that remembers the set, and the rule that accepts x after S
-with ``a(S, x) (1 - q(S)) / (W(S) q(x))`` has them. A rule is exact exactly when no token is accepted with more
-than p(x) in all: what is left is emitted after the last rejection.
+``q(x) / (1 - q(S))``. Let W(S) be the probability that exactly the tokens of S were looked at and rejected,
+and a(S, x) the mass accepted at the next candidate x. The masses of a rule that remembers the order, added up
+over the orders of each set, are masses of a rule that remembers the set: it accepts x after S with
+``a(S, x) (1 - q(S)) / (W(S) q(x))``. Masses can be completed to an exact rule exactly when no token has more
+than p(x) of them: what is left is emitted after the last rejection.
 
 A rule is *of places* if its test of a candidate depends only on the token and on how many came before. The
 masses of these are no convex set, and `optimum_by_places` allows one coin for the choice of the rule, which

@@ -32,11 +32,11 @@ __all__ = ["INSTANCES", "prove"]
 
 TOLERANCE = 1e-6  # of HiGHS, 1e-7 a row, over a few rows
 STATEMENT = (
-    "For n candidates without replacement the best sequential rule needs to remember the set of rejected tokens "
-    "and not their order. For n = 3 it needs the set: with p = (4, 1, 1, 0)/6 and q = (1, 1, 1, 3)/6 a rule that "
-    "tests by the set always accepts, and no rule whose test of a candidate depends only on its token and its "
-    "place accepts more than 27/28, one coin for the choice of such a rule included. Four tokens are the fewest: "
-    "with three, Sequoia's tests are of places, and attain the limit of all exact rules."
+    "For n candidates without replacement the best sequential rule needs to remember the set of rejected "
+    "tokens and not their order. For n = 3 it needs the set: with p = (4, 1, 1, 0)/6, q = (1, 1, 1, 3)/6 a "
+    "rule that tests by the set always accepts, and no rule whose test of a candidate depends only on its "
+    "token and its place accepts more than 27/28, one coin for the choice of such a rule included. Four "
+    "tokens are the fewest: with three, Sequoia's tests are of places and attain the limit of exact rules."
 )
 LINES = (
     "Sets suffice: after the rejected tokens s the next is x with q(x) / (1 - q(s)), which has no order.",
@@ -70,7 +70,7 @@ def _policy(**accepted: Any) -> dict[tuple[frozenset[int], int], Fraction]:
 
 
 _ZERO = {f"s{s}_0": 1 for s in ("", "1", "2", "3", "12", "13", "23")}
-#: Target, draft, a rule by sets, its acceptance, prices that bound it, prices that bound rules of places, their bound.
+#: Target, draft, a rule by sets, its acceptance, prices that bound it, prices that bound places, their bound.
 INSTANCES: tuple[tuple[Law, Law, SetPolicy, Fraction, Law, Law, Fraction], ...] = (
     (
         _fractions((4, 1, 1, 0), 6), _fractions((1, 1, 1, 3), 6),
@@ -173,7 +173,7 @@ def _orders() -> tuple[bool, bool, int]:
                 for x in set(range(len(q))) - set(order):
                     mass = reach[order] * q[x] / (1 - sum((q[y] for y in order), Fraction(0)))
                     share, key = test(order, x), (frozenset(order), x)
-                    reach[*order, x] = mass * (1 - share)
+                    reach[(*order, x)] = mass * (1 - share)
                     masses[x] += mass * share
                     offered[key] = offered.get(key, Fraction(0)) + mass
                     taken[key] = taken.get(key, Fraction(0)) + mass * share

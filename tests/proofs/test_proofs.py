@@ -204,7 +204,7 @@ TWINS = [
      ["A + q (B - v)", "the second candidate"]),
     ("two-distinct", "greedy", {"first": lambda p, q: tuple(map(min, p, q))},
      ["sum s_B = B", "no A accepts more"]),
-    ("three-distinct", "number-alone", {"known": len}, ["both rules by sets emit p", "they accept"]),
+    ("three-distinct", "number-alone", {"known": len}, ["both rules by sets emit p"]),
     ("three-distinct", "rules-of-sets", {"places": most_at_prices}, ["prices prove 27/28"]),
     ("longest-tree", "single-texts", {"sets": lambda texts: [frozenset([s]) for s in texts]},
      ["both programs", "sum min(P, pi) is attained"]),
