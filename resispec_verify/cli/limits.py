@@ -1,9 +1,11 @@
 """`resispec-verify limits`: acceptance of every rule beside what no exact rule can exceed."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from resispec_verify.backends import get_backend
+from resispec_verify.cli.options.acceptance import AcceptanceOptions, demands_in_words, unmet
 from resispec_verify.cli.options.outputs import OutputOptions
 from resispec_verify.cli.options.readings import ProposedReadingOptions
 from resispec_verify.cli.options.sources import SourceOptions
@@ -12,8 +14,12 @@ from resispec_verify.cli.output import files_read
 from resispec_verify.cli.over_dumps import finish, over_pairs
 from resispec_verify.cli.parameters import DumpFile
 from resispec_verify.cli.top_files import all_top, closed_only, limits_of_top
+from resispec_verify.dumps import open_dump as open_quietly
+from resispec_verify.errors import InputError
 from resispec_verify.report.answers import print_limits
+from resispec_verify.report.table import print_lines
 from resispec_verify.rules import RULES, Iid, Rule
+from resispec_verify.tables.acceptance_band import expectation, prompts_of
 from resispec_verify.tables.limits import add_limits, limit_records, limits_report
 from resispec_verify.tables.marginals import Evaluation
 from resispec_verify.tables.reading import PairBatch
@@ -27,6 +33,7 @@ def limits(
     reading: ProposedReadingOptions = ProposedReadingOptions(),
     backend: BackendOption = BackendOption(),
     run: JobsOption = JobsOption(),
+    demands: AcceptanceOptions = AcceptanceOptions(),
     output: OutputOptions = OutputOptions(),
 ) -> int:
     """Acceptance of each rule beside the limits; a rule above the limit cannot be exact.
@@ -39,6 +46,8 @@ def limits(
     """
     source = source.joined(files)
     output.check(files_read(source.paths))
+    demands.check(rules.rule)
+    _check_demands(demands, source, rules)
     if all_top(source.paths):
         source.check("measure")
         closed_only(backend=None if backend.backend in ("auto", "numpy") else backend.backend)
@@ -54,8 +63,44 @@ def limits(
     rows, failures = over_pairs(source, how, evaluation, add, get_backend(backend.backend), jobs)
     if rows:
         report = limits_report(rows)
-        print_limits(report["results"], output.write(report, lambda: limit_records(rows)))
+        unit = _add_expected(report["results"], rows, demands) if demands.given else ""
+        console = output.write(report, lambda: limit_records(rows))
+        print_limits(report["results"], console)
+        if demands.given:
+            print_lines(console, [line for r in report["results"] for line in demands_in_words(r, unit)])
+            return finish(failures, int(unmet(report["results"])))
     return finish(failures)
+
+
+def _check_demands(demands: AcceptanceOptions, source: SourceOptions, rules: RuleOptions) -> None:
+    """Refuse demands on what has no band, and counters that count something else."""
+    if not demands.given:
+        return
+    if source.by_hand:
+        raise InputError("--min-acceptance and --drafted need dumps: one position by hand has no band")
+    if all_top(source.paths):
+        raise InputError("--min-acceptance and --drafted need whole rows, and these files list the top tokens")
+    for rule in _chosen(rules) if demands.drafted is not None else ():
+        if rule.verifiable(rules.candidates) != 1:
+            raise InputError(
+                f"--drafted counts the first draft tokens of steps, and {rule.name} gets "
+                f"{rule.verifiable(rules.candidates)} candidates; give --candidates 1"
+            )
+
+
+def _add_expected(results: list[dict[str, Any]], rows: list[Row], demands: AcceptanceOptions) -> str:
+    """Add what is expected to each result; what is independent, in words."""
+    prompts = {path: prompts_of(open_quietly(Path(path))) for path in dict.fromkeys(rows[0].source)}
+    for result, row in zip(results, rows, strict=True):
+        clusters = []
+        for path, position in zip(row.source, row.position, strict=True):
+            known = prompts[path]
+            clusters.append((path, "position", position) if known is None else (path, "prompt", known[position]))
+        low, high = zip(*row.certified_acceptance(), strict=True)
+        result["expected"] = expectation(demands.demand(1), low, high, clusters)
+    if all(known is not None for known in prompts.values()):
+        return "prompts"
+    return "positions, taken as independent (which are of one prompt is not known)"
 
 
 def _chosen(options: RuleOptions) -> tuple[Rule, ...]:

@@ -1,0 +1,93 @@
+"""Options that demand something of the expected acceptance, in `limits` and `tree length`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from resispec_verify.cli.options.group import Options, check_range, check_share, refuse_without
+from resispec_verify.cli.parameters import Count, Number
+from resispec_verify.errors import InputError
+from resispec_verify.tables.acceptance_band import AcceptanceDemand
+
+_ALPHA = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptanceOptions(Options):
+    """What is demanded of the acceptance.
+
+    Attributes
+    ----------
+    min_acceptance
+        Exit with 1 if the mean acceptance is surely below this: its whole band is.
+    drafted
+        Draft tokens that a server counted: print how many of them should have been accepted.
+    accepted
+        Accepted ones that it counted: exit with 1 if they are not within that.
+    alpha
+        How often each band may miss (0.01).
+    """
+
+    min_acceptance: Number | None = None
+    drafted: Count | None = None
+    accepted: Count | None = None
+    alpha: Number | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether anything is demanded or asked."""
+        return self.min_acceptance is not None or self.drafted is not None or self.accepted is not None
+
+    def check(self, rule: Sequence[str] | None) -> None:
+        """Refuse what would mean nothing."""
+        check_share(min_acceptance=self.min_acceptance)
+        check_range(1, drafted=self.drafted)
+        check_range(0, self.drafted, accepted=self.accepted)
+        if self.alpha is not None and not 0 < self.alpha < 1:
+            raise InputError(f"--alpha must be in (0, 1), got {self.alpha:g}")
+        if self.accepted is not None:
+            refuse_without("--drafted", accepted=None if self.drafted is not None else self.accepted)
+        if not self.given:
+            refuse_without("--min-acceptance or --drafted", alpha=self.alpha)
+        elif not rule:
+            raise InputError(
+                "--min-acceptance and --drafted are about the acceptance of a rule: give --rule NAME"
+            )
+
+    def demand(self, a_step: int) -> AcceptanceDemand:
+        """The same, for steps of so many draft tokens."""
+        if self.drafted is not None and self.drafted % a_step:
+            raise InputError(
+                f"--drafted {self.drafted} is no multiple of the {a_step} draft tokens of a step; count whole steps"
+            )
+        alpha = _ALPHA if self.alpha is None else self.alpha
+        return AcceptanceDemand(self.min_acceptance, self.accepted, self.drafted, a_step, alpha)
+
+
+def demands_in_words(result: Mapping[str, Any], unit: str) -> list[str]:
+    """Lines on what was measured, its band, and the demand; ``unit`` is what is independent."""
+    found = result["expected"]
+    low, high = found["band"]
+    lines = []
+    who = f"{result['label']} (T = {result['temperature']:g})"
+    if found["min_acceptance"] is not None:
+        met = "surely below" if found["surely_below"] else "not surely below"
+        lines.append(
+            f"{who}: acceptance {found['acceptance']:.4f}, in {low:.4f} to {high:.4f} with confidence "
+            f"{1 - found['alpha']:g} over {found['independent']} {unit}: {met} the {found['min_acceptance']:g} demanded"
+        )
+    if "drafted" in found:
+        least, most = found["accepted_band"]
+        text = (
+            f"{who}: of {found['drafted']} draft tokens {least} to {most} should be accepted, with confidence "
+            f"{1 - found['alpha']:g} over {found['independent']} {unit}"
+        )
+        if found["accepted"] is not None:
+            text += f"; {found['accepted']} were: {'outside' if found['accepted_outside'] else 'within'}"
+        lines.append(text)
+    return lines
+
+
+def unmet(results: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a demand is not met."""
+    return any(r["expected"]["surely_below"] or r["expected"].get("accepted_outside") for r in results)
