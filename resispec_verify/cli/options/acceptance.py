@@ -5,16 +5,48 @@ from dataclasses import dataclass
 from typing import Any
 
 from resispec_verify.cli.options.group import Options, check_range, check_share, refuse_without
-from resispec_verify.cli.parameters import Count, Number
+from resispec_verify.cli.output import write_json
+from resispec_verify.cli.parameters import Count, File, Number
 from resispec_verify.errors import InputError
 from resispec_verify.tables.acceptance_band import AcceptanceDemand
+from resispec_verify.tables.synthetic_rates import settings_report
 
 _ALPHA = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class AcceptanceOptions(Options):
-    """What is demanded of the acceptance.
+class RatesOption(Options):
+    """Where acceptance by position goes.
+
+    Attributes
+    ----------
+    acceptance_out
+        Write acceptance by position here, as the settings of synthetic acceptance of vLLM and llama.cpp
+        (JSON).
+    """
+
+    acceptance_out: File | None = None
+
+    def check_rates(self) -> None:
+        """Refuse what would be mixed with the table."""
+        if str(self.acceptance_out) == "-":
+            raise InputError("--acceptance-out: standard output has the table; give a file name")
+
+    def write_rates(self, found: Sequence[tuple[Sequence[float], Mapping[str, Any]]]) -> None:
+        """Write the file of the one row of unconditional rates and facts that there is."""
+        if self.acceptance_out is None:
+            return
+        if len(found) != 1:
+            raise InputError(
+                f"--acceptance-out holds the rates of one rule on one shape, and {len(found)} were measured; "
+                "name one rule, one shape and one temperature"
+            )
+        write_json(self.acceptance_out, settings_report(*found[0]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptanceOptions(RatesOption):
+    """What is demanded of the acceptance, and where it goes.
 
     Attributes
     ----------
@@ -40,6 +72,7 @@ class AcceptanceOptions(Options):
 
     def check(self, rule: Sequence[str] | None) -> None:
         """Refuse what would mean nothing."""
+        self.check_rates()
         check_share(min_acceptance=self.min_acceptance)
         check_range(1, drafted=self.drafted)
         check_range(0, self.drafted, accepted=self.accepted)
