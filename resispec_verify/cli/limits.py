@@ -131,7 +131,9 @@ def _add_expected(results: list[dict[str, Any]], rows: list[Row], demands: Expec
         clusters = []
         for path, position in zip(row.source, row.position, strict=True):
             known = prompts[path]
-            clusters.append((path, "position", position) if known is None else (path, "prompt", known[position]))
+            clusters.append(
+                (path, "position", position) if known is None else (path, "prompt", known[position])
+            )
         low, high = zip(*row.certified_acceptance(), strict=True)
         result["expected"] = expectation(demands.demand(1), low, high, clusters)
     if all(known is not None for known in prompts.values()):

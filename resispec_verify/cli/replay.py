@@ -141,8 +141,11 @@ def _rates(row: dict[str, Any], result: Replay) -> tuple[list[float], dict[str, 
             "--rule speculative; for trees and blocks give tree length a tree dump"
         )
     entries = row["acceptance_by_position"]
-    if not entries:
-        raise InputError(f"{row['path']}: --acceptance-out: no decision was logged")
+    if len(entries) < result.rounds.longest:
+        raise InputError(
+            f"{row['path']}: --acceptance-out: rounds draft {result.rounds.longest} tokens, and no round got as far "
+            f"as token {len(entries) + 1}; log more rounds"
+        )
     given = [entry["expected"] / entry["reached"] for entry in entries]
     counted = [entry["accepted"] / entry["reached"] for entry in entries]
     facts = {name: row[name] for name in ("label", "temperature", "rounds")}

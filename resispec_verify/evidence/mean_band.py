@@ -61,7 +61,11 @@ def _least(means: Floats, weights: Floats, alpha: float) -> float:
         with np.errstate(divide="ignore"):
             gains = np.log1p(_STAKES[:, None] * weights * (np.clip(means, 0.0, 1.0) / m - 1.0)).sum(axis=1)
         top = gains.max()
-        return bool(top + math.log(np.exp(gains - top).mean()) >= math.log(2.0 / alpha)) if top > -math.inf else False
+        return (
+            bool(top + math.log(np.exp(gains - top).mean()) >= math.log(2.0 / alpha))
+            if top > -math.inf
+            else False
+        )
 
     return _bisect(excluded, 0.0, 1.0)
 

@@ -26,7 +26,14 @@ from resispec_verify.rules.foreign import guarded
 # What rounding may take from a sum of at most some hundred float32 probabilities.
 _SUM = 1e-5
 
-__all__ = ["AfterVerification", "CheckedPolicy", "DrawnProbability", "Entropy", "StopPolicy", "TopProbability"]
+__all__ = [
+    "AfterVerification",
+    "CheckedPolicy",
+    "DrawnProbability",
+    "Entropy",
+    "StopPolicy",
+    "TopProbability",
+]
 
 
 class StopPolicy(ABC):

@@ -8,7 +8,7 @@ from resispec_verify.cli.user_samplers import load_policy
 from resispec_verify.errors import InputError
 from resispec_verify.rules.stopping import CheckedPolicy, TopProbability
 
-POLICIES = '''
+POLICIES = """
 import numpy as np
 from resispec_verify.rules.stopping import AfterVerification, Entropy, StopPolicy, TopProbability
 
@@ -40,7 +40,7 @@ class Writes(StopPolicy):
 
 
 raises, shape, law, writes = Raises(), Shape(), Law(), Writes()
-'''
+"""
 VERIFIER = """
 import numpy as np
 from resispec_verify.rules import Block

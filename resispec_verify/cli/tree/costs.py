@@ -135,7 +135,9 @@ def assumptions(cost: StepCost) -> str:
     )
 
 
-def choices(rows: Sequence[TreeRow], results: Sequence[dict[str, Any]], cost: StepCost) -> list[dict[str, Any]]:
+def choices(
+    rows: Sequence[TreeRow], results: Sequence[dict[str, Any]], cost: StepCost
+) -> list[dict[str, Any]]:
     """For each rule and sampling the shape with the most tokens a millisecond, and how far it is ahead."""
     groups: dict[Any, list[int]] = {}
     for i, row in enumerate(rows):
