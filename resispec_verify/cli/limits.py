@@ -49,8 +49,8 @@ class ExpectedOptions(AcceptanceOptions):
             refuse_without("--acceptance-out", draft_tokens=self.draft_tokens)
         elif self.draft_tokens is None:
             raise InputError(
-                "--acceptance-out: a flat dump does not say how many tokens are drafted; give --draft-tokens K, "
-                "or record rounds or trees, in which every position has its own acceptance"
+                "--acceptance-out: a flat dump does not say how many tokens are drafted; give --draft-tokens "
+                "K, or record rounds or trees, in which every position has its own acceptance"
             )
 
 

@@ -143,8 +143,8 @@ def _rates(row: dict[str, Any], result: Replay) -> tuple[list[float], dict[str, 
     entries = row["acceptance_by_position"]
     if len(entries) < result.rounds.longest:
         raise InputError(
-            f"{row['path']}: --acceptance-out: rounds draft {result.rounds.longest} tokens, and no round got as far "
-            f"as token {len(entries) + 1}; log more rounds"
+            f"{row['path']}: --acceptance-out: rounds draft {result.rounds.longest} tokens, and no round got "
+            f"as far as token {len(entries) + 1}; log more rounds"
         )
     given = [entry["expected"] / entry["reached"] for entry in entries]
     counted = [entry["accepted"] / entry["reached"] for entry in entries]

@@ -12,11 +12,11 @@ excluded. The same for ``1 - a`` gives the other end. This holds for any number 
 no prompt has more positions than the largest seen is assumed.
 
 **Of the share of N drafts.** Let ``X_t`` in [0, 1] be what is accepted of the t-th (a coin, or the accepted
-share of a step), and ``r_t`` its mean given all before, of which ``(r_1 + ... + r_N) / N >= L``. For s < 0 the
-chord above ``exp(s x)`` gives ``E[exp(s X_t) | before] <= 1 + r_t (exp(s) - 1)``, so that ``exp(s S)`` over the
-product of these has a mean of at most 1; the logarithm is concave, so the product is at most ``(1 + L (exp(s)
-- 1))**N``. With the best s, ``P(S <= x N) <= exp(-N kl(x, L))`` for x < L: Chernoff's bound of the binomial
-law, though the drafts are neither alike nor independent. Likewise from above.
+share of a step), and ``r_t`` its mean given all before, of which ``(r_1 + ... + r_N) / N >= L``. For s < 0
+the chord above ``exp(s x)`` gives ``E[exp(s X_t) | before] <= 1 + r_t (exp(s) - 1)``, so that ``exp(s S)``
+over the product of these has a mean of at most 1; the logarithm is concave, so the product is at most ``(1 +
+L (exp(s) - 1))**N``. With the best s, ``P(S <= x N) <= exp(-N kl(x, L))`` for x < L: Chernoff's bound of the
+binomial law, though the drafts are neither alike nor independent. Likewise from above.
 """
 
 from __future__ import annotations

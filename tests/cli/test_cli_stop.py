@@ -75,7 +75,8 @@ def files(tmp_path):
 @pytest.mark.parametrize(("name", "verdict"), [("fair", "not-rejected"), ("unfair", "rejected")])
 def test_a_verifier_is_judged_together_with_the_policy_before_it(cli, files, name, verdict):
     policy = f"{files / 'policies.py'}:{name}"
-    options = "--style block --input random-3 --no-search --no-boundary --draws 8000 --alpha 1e-6".split()
+    options = ("--style", "block", "--input", "random-3", "--draws", 8000, "--alpha", 1e-6)
+    options += ("--no-search", "--no-boundary")
     result = cli("check", f"{files / 'engine.py'}:verifier", *options, "--stop", policy)
     assert result.status == (0 if verdict == "not-rejected" else 1), result
     assert "random-3, cut" in result.out

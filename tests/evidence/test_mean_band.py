@@ -95,11 +95,10 @@ def test_dependent_drafts_stay_within():
     low, high = share_band(0.6, 0.6, 200, 0.1)
     for _ in range(500):
         seen = 0
-        for block in range(10):  # the second of each two makes up for the first, so that the mean is 0.6
-            first = 0.3 if seen % 2 else 0.9
-            p = first if block % 2 == 0 else 1.2 - last  # noqa: F821
-            last = p
+        for _ in range(5):  # the second of each two blocks makes up for the first: the mean is 0.6
+            p = 0.3 if seen % 2 else 0.9
             seen += rng.binomial(20, p)
+            seen += rng.binomial(20, 1.2 - p)
         outside += not low <= seen / 200 <= high
     assert outside <= 0.1 * 500
 

@@ -91,7 +91,8 @@ class AcceptanceOptions(RatesOption):
         """The same, for steps of so many draft tokens."""
         if self.drafted is not None and self.drafted % a_step:
             raise InputError(
-                f"--drafted {self.drafted} is no multiple of the {a_step} draft tokens of a step; count whole steps"
+                f"--drafted {self.drafted} is no multiple of the {a_step} draft tokens of a step; count whole "
+                "steps"
             )
         alpha = _ALPHA if self.alpha is None else self.alpha
         return AcceptanceDemand(self.min_acceptance, self.accepted, self.drafted, a_step, alpha)
@@ -107,13 +108,14 @@ def demands_in_words(result: Mapping[str, Any], unit: str) -> list[str]:
         met = "surely below" if found["surely_below"] else "not surely below"
         lines.append(
             f"{who}: acceptance {found['acceptance']:.4f}, in {low:.4f} to {high:.4f} with confidence "
-            f"{1 - found['alpha']:g} over {found['independent']} {unit}: {met} the {found['min_acceptance']:g} demanded"
+            f"{1 - found['alpha']:g} over {found['independent']} {unit}: {met} the "
+            f"{found['min_acceptance']:g} demanded"
         )
     if "drafted" in found:
         least, most = found["accepted_band"]
         text = (
-            f"{who}: of {found['drafted']} draft tokens {least} to {most} should be accepted, with confidence "
-            f"{1 - found['alpha']:g} over {found['independent']} {unit}"
+            f"{who}: of {found['drafted']} draft tokens {least} to {most} should be accepted, with "
+            f"confidence {1 - found['alpha']:g} over {found['independent']} {unit}"
         )
         if found["accepted"] is not None:
             text += f"; {found['accepted']} were: {'outside' if found['accepted_outside'] else 'within'}"

@@ -17,12 +17,11 @@ from resispec_verify.cli.tree.costs import (
 )
 from resispec_verify.cli.tree.recorded import DrawnOptions, evaluated, parsed, shortened
 from resispec_verify.errors import InputError
-from resispec_verify.report.table import print_lines, print_records
+from resispec_verify.report.table import DISPENSABLE, print_lines, print_records
 from resispec_verify.schema import envelope
 from resispec_verify.tables.acceptance_band import expectation
 from resispec_verify.tables.row import label
 from resispec_verify.tables.trees import TreeRow
-
 
 # Columns that a narrow terminal can do without, in the order in which they go.
 _DISPENSABLE = ("sd", "limit +-", "by candidate", "any rule", "limit")
@@ -59,8 +58,9 @@ def length(
     if not paths:
         raise InputError("nothing to measure: give one or more tree dumps")
     cost = price.read()
-    for tree in trees if cost else ():
-        cost.of(tree)  # what is too large is said before the work
+    if cost:
+        for tree in trees:
+            cost.of(tree)  # what is too large is said before the work
     rows, failures = evaluated(paths, rule, trees, drawn)
     if rows:
         results = [with_price(row, cost) for row in rows]
@@ -76,7 +76,9 @@ def length(
         )
         kinds = ", ".join(dict.fromkeys(r["siblings"] for r in results))
         title = f"accepted length of a step, final token included (siblings: {kinds})"
-        print_records(console, title, [_record(r) for r in results], dispensable=_DISPENSABLE)
+        print_records(
+            console, title, [_record(r) for r in results], dispensable=_DISPENSABLE if cost else DISPENSABLE
+        )
         if cost:
             print_lines(console, [*map(in_words, best), assumptions(cost)])
         if demands.given:
@@ -91,8 +93,8 @@ def _expected(row: TreeRow, demands: AcceptanceOptions) -> dict[str, Any]:
     tokens = row.topology.levels - 1
     if row.topology.nodes != tokens + 1 or not tokens:
         raise InputError(
-            f"--min-acceptance and --drafted are about paths of draft tokens, and {shortened(str(row.topology))} "
-            "is none; give --topology d4b1, say, for three draft tokens"
+            "--min-acceptance and --drafted are about paths of draft tokens, and "
+            f"{shortened(str(row.topology))} is none; give --topology d4b1, say, for three draft tokens"
         )
     share = [min(max((length - 1) / tokens, 0.0), 1.0) for length in row.length]
     return expectation(demands.demand(tokens), share, share, list(zip(row.source, row.prefix, strict=True)))
