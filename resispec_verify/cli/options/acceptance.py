@@ -91,8 +91,8 @@ class AcceptanceOptions(RatesOption):
         """The same, for steps of so many draft tokens."""
         if self.drafted is not None and self.drafted % a_step:
             raise InputError(
-                f"--drafted {self.drafted} is no multiple of the {a_step} draft tokens of a step; count whole "
-                "steps"
+                f"--drafted {self.drafted} is no multiple of the {a_step} draft tokens of a step; count "
+                "whole steps"
             )
         alpha = _ALPHA if self.alpha is None else self.alpha
         return AcceptanceDemand(self.min_acceptance, self.accepted, self.drafted, a_step, alpha)
