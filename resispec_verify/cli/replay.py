@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from resispec_verify.cli.options.acceptance import RatesOption
 from resispec_verify.cli.options.group import Options, refuse_beside, refuse_without
 from resispec_verify.cli.options.outputs import OutputOptions
 from resispec_verify.cli.options.readings import InputOption, OneSamplingOptions
@@ -26,6 +27,7 @@ from resispec_verify.report.answers import print_replay
 from resispec_verify.report.scalars import print_scalars
 from resispec_verify.rules import Block, PathRule, Rule
 from resispec_verify.rules.spec import parse_any_rule
+from resispec_verify.tables.synthetic_rates import of_conditional
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +85,7 @@ def replay(
     logged: LoggedOptions = LoggedOptions(),
     form: FormOptions = FormOptions(),
     demand: AgreementOptions = AgreementOptions(),
+    rates: RatesOption = RatesOption(),
     output: OutputOptions = OutputOptions(),
 ) -> int:
     """Recompute every logged accept or reject decision of real rounds; the first divergence, with numbers.
@@ -100,13 +103,15 @@ def replay(
     paths = dumps.joined(files).paths
     if not paths:
         raise InputError("nothing to replay: give FILE..., logged rounds")
-    output.check(paths)
+    output.check(paths, acceptance_out=rates.acceptance_out)
+    rates.check_rates()
     if not 0 < demand.alpha < 1:
         raise InputError(f"--alpha must be in (0, 1), got {demand.alpha:g}")
     if logged.uniforms and logged.no_uniforms:
         raise InputError("give --uniforms or --no-uniforms, not both")
     named = {name: parse_any_rule(name) for name in rule or ["speculative"]}
     if _scalars(paths, form.form):
+        refuse_beside("scalar logs, of which no round is whole", acceptance_out=rates.acceptance_out)
         return _replay_scalars(paths, named, logged, form, demand, output)
     refuse_without("--form scalars", precision=form.precision)
     sampling = logged.given()
@@ -121,9 +126,30 @@ def replay(
     rows = report["results"]
     if rows:
         console = output.write(report, lambda: list(check_records(results)))
+        if rates.acceptance_out:
+            rates.write_rates([_rates(row, result) for row, result in zip(rows, results, strict=True)])
         for row in rows:
             print_replay(row, console)
     return finish(failures, int(demand.require_agreement and any(map(_differs, rows))))
+
+
+def _rates(row: dict[str, Any], result: Replay) -> tuple[list[float], dict[str, Any]]:
+    """Rates by position in the round, and what they were measured on."""
+    if row["candidates"] != 1 or isinstance(result.rule, Block):
+        raise InputError(
+            f"{row['path']}: --acceptance-out is of rounds that are verified token by token, by "
+            "--rule speculative; for trees and blocks give tree length a tree dump"
+        )
+    entries = row["acceptance_by_position"]
+    if len(entries) < result.rounds.longest:
+        raise InputError(
+            f"{row['path']}: --acceptance-out: rounds draft {result.rounds.longest} tokens, and no round got "
+            f"as far as token {len(entries) + 1}; log more rounds"
+        )
+    given = [entry["expected"] / entry["reached"] for entry in entries]
+    counted = [entry["accepted"] / entry["reached"] for entry in entries]
+    facts = {name: row[name] for name in ("label", "temperature", "rounds")}
+    return of_conditional(given), facts | {"counted_unconditional_rates": of_conditional(counted)}
 
 
 def _differs(row: dict[str, Any]) -> bool:

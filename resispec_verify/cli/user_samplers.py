@@ -78,8 +78,8 @@ def load_policy(name: str) -> StopPolicy:
         )
     if isinstance(found, AfterVerification):
         raise InputError(
-            f"{where}: {attribute!r} cuts after verification, which a sampler does by itself; give the policy "
-            "that cuts before it, or check the sampler without --stop"
+            f"{where}: {attribute!r} cuts after verification, which a sampler does by itself; give the "
+            "policy that cuts before it, or check the sampler without --stop"
         )
     return CheckedPolicy(found, where)
 

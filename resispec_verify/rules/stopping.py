@@ -26,7 +26,14 @@ from resispec_verify.rules.foreign import guarded
 # What rounding may take from a sum of at most some hundred float32 probabilities.
 _SUM = 1e-5
 
-__all__ = ["AfterVerification", "CheckedPolicy", "DrawnProbability", "Entropy", "StopPolicy", "TopProbability"]
+__all__ = [
+    "AfterVerification",
+    "CheckedPolicy",
+    "DrawnProbability",
+    "Entropy",
+    "StopPolicy",
+    "TopProbability",
+]
 
 
 class StopPolicy(ABC):
@@ -198,8 +205,8 @@ class CheckedPolicy(StopPolicy):
             found = np.asarray(self.policy.kept(drafts.copy(), path.copy()), dtype=np.float64)
         if found.shape != (rows, length + 1):
             raise InputError(
-                f"{self.where}: kept gives an array of shape {found.shape}; give ({rows}, {length + 1}): a row "
-                f"a path, with the probability that 0, ..., {length} tokens are kept"
+                f"{self.where}: kept gives an array of shape {found.shape}; give ({rows}, {length + 1}): a "
+                f"row a path, with the probability that 0, ..., {length} tokens are kept"
             )
         if not (found >= 0).all() or not np.allclose(found.sum(axis=1), 1.0, rtol=0.0, atol=_SUM):
             raise InputError(

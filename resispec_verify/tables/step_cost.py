@@ -152,7 +152,10 @@ def fastest_grown(growth: Growth, cost: StepCost) -> tuple[Topology, float]:
     for at_most, nodes, levels in sorted(tries, reverse=True):
         if best is not None and at_most <= best[0]:
             break  # all that follow cost at least as much a token
-        tree, length = Topology(tuple(growth.parents(nodes, levels))), float(growth.lengths[levels - 1][nodes])
+        tree, length = (
+            Topology(tuple(growth.parents(nodes, levels))),
+            float(growth.lengths[levels - 1][nodes]),
+        )
         found = length / cost.of(tree)
         if best is None or found > best[0]:
             best = found, tree, length

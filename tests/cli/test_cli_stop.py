@@ -8,7 +8,7 @@ from resispec_verify.cli.user_samplers import load_policy
 from resispec_verify.errors import InputError
 from resispec_verify.rules.stopping import CheckedPolicy, TopProbability
 
-POLICIES = '''
+POLICIES = """
 import numpy as np
 from resispec_verify.rules.stopping import AfterVerification, Entropy, StopPolicy, TopProbability
 
@@ -40,7 +40,7 @@ class Writes(StopPolicy):
 
 
 raises, shape, law, writes = Raises(), Shape(), Law(), Writes()
-'''
+"""
 VERIFIER = """
 import numpy as np
 from resispec_verify.rules import Block
@@ -75,7 +75,8 @@ def files(tmp_path):
 @pytest.mark.parametrize(("name", "verdict"), [("fair", "not-rejected"), ("unfair", "rejected")])
 def test_a_verifier_is_judged_together_with_the_policy_before_it(cli, files, name, verdict):
     policy = f"{files / 'policies.py'}:{name}"
-    options = "--style block --input random-3 --no-search --no-boundary --draws 8000 --alpha 1e-6".split()
+    options = ("--style", "block", "--input", "random-3", "--draws", 8000, "--alpha", 1e-6)
+    options += ("--no-search", "--no-boundary")
     result = cli("check", f"{files / 'engine.py'}:verifier", *options, "--stop", policy)
     assert result.status == (0 if verdict == "not-rejected" else 1), result
     assert "random-3, cut" in result.out

@@ -111,7 +111,9 @@ def test_other_refusals(cli, trees, tmp_path):
     before = cost.read_text()
     assert_refused(cli(*grow, "--cost", cost, "--csv", cost), "cannot write")
     assert cost.read_text() == before
-    too_small = cli("tree", "length", trees, "--topology", "d3b2", "--cost", save(tmp_path / "s.csv", "nodes,ms\n1,2\n"))
+    too_small = cli(
+        "tree", "length", trees, "--topology", "d3b2", "--cost", save(tmp_path / "s.csv", "nodes,ms\n1,2\n")
+    )
     assert_refused(too_small, "has 7 nodes")
 
 

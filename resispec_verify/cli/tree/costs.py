@@ -31,8 +31,8 @@ class CostOption(Options):
     Attributes
     ----------
     cost
-        Milliseconds of a pass of the target by its nodes, root included: CSV with the header nodes,ms or JSON.
-        A column draft_ms adds the draft's passes, one a level. Straight lines join the sizes.
+        Milliseconds of a pass of the target by its nodes, root included: CSV with the header nodes,ms or
+        JSON. A column draft_ms adds the draft's passes, one a level. Straight lines join the sizes.
     """
 
     cost: File | None = None
@@ -105,8 +105,8 @@ def _checked(rows: Sequence[dict[str, Any]], where: str) -> StepCost:
     draft = numbers.get("draft_ms")
     if draft is not None and nodes.min() > 1:
         raise InputError(
-            f"{where}: the first pass of a draft is over one node, and sizes are given from {nodes.min()} on; "
-            "add the size 1"
+            f"{where}: the first pass of a draft is over one node, and sizes are given from {nodes.min()} "
+            "on; add the size 1"
         )
     target = np.asarray(numbers["ms"])[order]
     return StepCost(nodes[order], target, None if draft is None else np.asarray(draft)[order], where)

@@ -136,7 +136,8 @@ def _budget(nodes: int | None, cost: StepCost | None) -> int:
     if cost is None:
         if nodes is None:
             raise InputError(
-                "--nodes N is needed, at most so many nodes, or --cost FILE; see 'resispec-verify tree grow --help'"
+                "--nodes N is needed, at most so many nodes, or --cost FILE; see 'resispec-verify tree grow "
+                "--help'"
             )
         return nodes
     most = int(cost.nodes[-1])
