@@ -26,6 +26,7 @@ FORMATS = {
     "json": ("JSON", (".json",)),
     "csv": ("CSV", (".csv",)),
     "out": ("HTML", (".html", ".htm")),
+    "junit": ("JUnit XML", (".xml",)),
     "resume": ("lines of JSON", (".jsonl", ".ndjson", ".json", ".journal")),
 }
 #: Endings that name a format: a file of another format that ends so is not what its reader takes it for.

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from resispec_verify.cli.options.group import Options, refuse_beside, refuse_without
-from resispec_verify.cli.options.outputs import OutputOptions
+from resispec_verify.cli.options.outputs import CaseOptions, OutputOptions
 from resispec_verify.cli.options.readings import InputOption, OneSamplingOptions
 from resispec_verify.cli.options.sources import DumpOptions
 from resispec_verify.cli.output import progress
@@ -23,6 +23,7 @@ from resispec_verify.logged.seeded import with_seeded_uniforms
 from resispec_verify.logged.tree_input import read_any_rounds
 from resispec_verify.logged.tree_replay import replay_any
 from resispec_verify.report.answers import print_replay
+from resispec_verify.report.demands import replay_cases
 from resispec_verify.report.scalars import print_scalars
 from resispec_verify.rules import Block, PathRule, Rule
 from resispec_verify.rules.spec import parse_any_rule
@@ -59,7 +60,7 @@ class FormOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgreementOptions(Options):
+class AgreementOptions(CaseOptions):
     """How sure the tests are to be, and what the exit status is to say.
 
     Attributes
@@ -74,6 +75,11 @@ class AgreementOptions(Options):
 
     alpha: Number = 1e-6
     require_agreement: Flag = False
+
+    def judged(self, rows: list[dict[str, Any]], failures: list[str]) -> int:
+        """Say whether the results meet the demand; the exit status."""
+        cases = replay_cases(rows, require_agreement=self.require_agreement)
+        return self.tell("replay", cases, failures)
 
 
 def replay(
@@ -100,7 +106,7 @@ def replay(
     paths = dumps.joined(files).paths
     if not paths:
         raise InputError("nothing to replay: give --logits PATH...")
-    output.check(paths)
+    output.check(paths, junit=demand.file())
     if not 0 < demand.alpha < 1:
         raise InputError(f"--alpha must be in (0, 1), got {demand.alpha:g}")
     if logged.uniforms and logged.no_uniforms:
@@ -123,15 +129,7 @@ def replay(
         console = output.write(report, lambda: list(check_records(results)))
         for row in rows:
             print_replay(row, console)
-    return finish(failures, int(demand.require_agreement and any(map(_differs, rows))))
-
-
-def _differs(row: dict[str, Any]) -> bool:
-    """Whether anything speaks against agreement."""
-    rejected = row["statistics"]["verdict"] == "rejected"
-    reported = row["reported_logprobs"]
-    wrong = reported is not None and reported["verdict"] == "differs"
-    return bool(row["divergences"]) or rejected or row.get("output_differs_at") is not None or wrong
+    return finish(failures, demand.judged(rows, failures))
 
 
 def _scalars(paths: list[Path], form: str | None) -> bool:
@@ -175,7 +173,7 @@ def _replay_scalars(
         console = output.write(report, lambda: list(differing_records(results)))
         for row in report["results"]:
             print_scalars(row, console)
-    return finish(failures, int(demand.require_agreement and any(map(_differs, report["results"]))))
+    return finish(failures, demand.judged(report["results"], failures))
 
 
 def _replayed(
