@@ -8,14 +8,14 @@ import numpy as np
 
 from resispec_verify.cli import check_apart
 from resispec_verify.cli.options.group import PROGRAM, Options, defaults_of, values_of, words_of
-from resispec_verify.cli.options.outputs import JsonOption
+from resispec_verify.cli.options.outputs import CaseOptions, JsonOption
 from resispec_verify.cli.options.readings import TemperatureOption
 from resispec_verify.cli.options.sources import DumpOptions, HandOptions
 from resispec_verify.cli.output import files_read, open_dump
 from resispec_verify.cli.parameters import Count, Flag, Names, Number, Text
 from resispec_verify.dumps import FlatDump
 from resispec_verify.errors import InputError
-from resispec_verify.report.answers import print_check
+from resispec_verify.report.answers import check_cases, print_check
 from resispec_verify.report.table import print_lines, printable
 from resispec_verify.sampler_check.battery import Input
 from resispec_verify.sampler_check.settings import DRAWS, CheckSettings, check_report
@@ -173,6 +173,7 @@ def check(
     pairs: PairOptions = PairOptions(),
     effort: EffortOptions = EffortOptions(),
     output: JsonOption = JsonOption(),
+    ci: CaseOptions = CaseOptions(),
 ) -> int:
     """Is a sampler lossless? Draws from it, tested at a stated error rate; "not rejected" is no proof.
 
@@ -183,7 +184,7 @@ def check(
     sampler
         FILE.py:NAME, package.module:NAME, or "cmd:PROGRAM ARGUMENTS". Its code is executed.
     """
-    output.check(files_read(pairs.paths))
+    output.check(files_read(pairs.paths), junit=ci.file())
     if call.stop is not None and call.style != "block":
         raise InputError(f"--stop is for --style block, whose paths it cuts, not for {call.style}")
     settings = CheckSettings(
@@ -203,7 +204,7 @@ def check(
     if result.verdict == "rejected":
         again = _again(sampler, result.witness or {}, call, pairs, effort)
         print_lines(console, [printable(again, None)])
-    return 0 if result.verdict == "not-rejected" else 1
+    return ci.tell("check", check_cases(sampler, result))
 
 
 def _of_dump(dump: FlatDump, reading: Reading, alone: bool) -> list[Input]:

@@ -27,6 +27,7 @@ FORMATS = {
     "csv": ("CSV", (".csv",)),
     "out": ("HTML", (".html", ".htm")),
     "acceptance_out": ("JSON", (".json",)),
+    "junit": ("JUnit XML", (".xml",)),
     "resume": ("lines of JSON", (".jsonl", ".ndjson", ".json", ".journal")),
 }
 #: Endings that name a format: a file of another format that ends so is not what its reader takes it for.

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from resispec_verify.cli.options.acceptance import RatesOption
 from resispec_verify.cli.options.group import Options, refuse_beside, refuse_without
-from resispec_verify.cli.options.outputs import OutputOptions
+from resispec_verify.cli.options.outputs import CaseOptions, OutputOptions
 from resispec_verify.cli.options.readings import InputOption, OneSamplingOptions
 from resispec_verify.cli.options.sources import DumpOptions
 from resispec_verify.cli.output import progress
@@ -24,6 +24,7 @@ from resispec_verify.logged.seeded import with_seeded_uniforms
 from resispec_verify.logged.tree_input import read_any_rounds
 from resispec_verify.logged.tree_replay import replay_any
 from resispec_verify.report.answers import print_replay
+from resispec_verify.report.demands import replay_cases
 from resispec_verify.report.scalars import print_scalars
 from resispec_verify.rules import Block, PathRule, Rule
 from resispec_verify.rules.spec import parse_any_rule
@@ -61,7 +62,7 @@ class FormOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgreementOptions(Options):
+class AgreementOptions(CaseOptions):
     """How sure the tests are to be, and what the exit status is to say.
 
     Attributes
@@ -76,6 +77,11 @@ class AgreementOptions(Options):
 
     alpha: Number = 1e-6
     require_agreement: Flag = False
+
+    def judged(self, rows: list[dict[str, Any]], failures: list[str]) -> int:
+        """Say whether the results meet the demand; the exit status."""
+        cases = replay_cases(rows, require_agreement=self.require_agreement)
+        return self.tell("replay", cases, failures)
 
 
 def replay(
@@ -103,7 +109,7 @@ def replay(
     paths = dumps.joined(files).paths
     if not paths:
         raise InputError("nothing to replay: give FILE..., logged rounds")
-    output.check(paths, acceptance_out=rates.acceptance_out)
+    output.check(paths, junit=demand.file(), acceptance_out=rates.acceptance_out)
     rates.check_rates()
     if not 0 < demand.alpha < 1:
         raise InputError(f"--alpha must be in (0, 1), got {demand.alpha:g}")
@@ -130,7 +136,7 @@ def replay(
             rates.write_rates([_rates(row, result) for row, result in zip(rows, results, strict=True)])
         for row in rows:
             print_replay(row, console)
-    return finish(failures, int(demand.require_agreement and any(map(_differs, rows))))
+    return finish(failures, demand.judged(rows, failures))
 
 
 def _rates(row: dict[str, Any], result: Replay) -> tuple[list[float], dict[str, Any]]:
@@ -150,14 +156,6 @@ def _rates(row: dict[str, Any], result: Replay) -> tuple[list[float], dict[str, 
     counted = [entry["accepted"] / entry["reached"] for entry in entries]
     facts = {name: row[name] for name in ("label", "temperature", "rounds")}
     return of_conditional(given), facts | {"counted_unconditional_rates": of_conditional(counted)}
-
-
-def _differs(row: dict[str, Any]) -> bool:
-    """Whether anything speaks against agreement."""
-    rejected = row["statistics"]["verdict"] == "rejected"
-    reported = row["reported_logprobs"]
-    wrong = reported is not None and reported["verdict"] == "differs"
-    return bool(row["divergences"]) or rejected or row.get("output_differs_at") is not None or wrong
 
 
 def _scalars(paths: list[Path], form: str | None) -> bool:
@@ -201,7 +199,7 @@ def _replay_scalars(
         console = output.write(report, lambda: list(differing_records(results)))
         for row in report["results"]:
             print_scalars(row, console)
-    return finish(failures, int(demand.require_agreement and any(map(_differs, report["results"]))))
+    return finish(failures, demand.judged(report["results"], failures))
 
 
 def _replayed(

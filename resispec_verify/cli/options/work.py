@@ -1,9 +1,10 @@
 """Options of what is computed, where, and what is demanded of it."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from resispec_verify.cli.options.group import Options, check_range, check_share, numbers_in, refuse_beside
+from resispec_verify.cli.options.outputs import CaseOptions
 from resispec_verify.cli.parameters import Count, Flag, Names, Number, Text
 from resispec_verify.cli.user_rules import choose_rules
 from resispec_verify.errors import InputError
@@ -188,7 +189,7 @@ class ArrayOptions(BackendOption):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DemandOptions(Options):
+class DemandOptions(CaseOptions):
     """What the exit status is to say."""
 
     require_exact: Flag = False
@@ -204,3 +205,7 @@ class DemandOptions(Options):
                 "the path identity cannot fail, so it meets no demand: --require-exact and --max-tv need "
                 "--marginal operational or both"
             )
+
+    def made(self) -> dict[str, Any]:
+        """The demands by name."""
+        return {"require_exact": self.require_exact, "max_tv": self.max_tv}
