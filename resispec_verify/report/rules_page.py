@@ -125,9 +125,7 @@ def _next(verdicts: Sequence[Mapping[str, Any]]) -> str:
     names = {kind: listed(list(dict.fromkeys(str(v["label"]) for v in found))) for kind, found in by.items()}
     said = []
     if by["inexact"]:
-        said.append(
-            f"Do not use {names['inexact']} where completions must be distributed as the target's."
-        )
+        said.append(f"Do not use {names['inexact']} where completions must be distributed as the target's.")
         if not by["exact"]:
             said.append(
                 "Verify with an exact rule: specinfer, or optimal-sequential, which no exact rule that takes "

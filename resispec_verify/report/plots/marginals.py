@@ -97,7 +97,10 @@ def _variant(row: Row) -> str:
 
 
 def _name(
-    axes: Axes, rows: Sequence[Row], styles: Sequence[dict[str, Any]], temperatures: dict[float, dict[str, Any]]
+    axes: Axes,
+    rows: Sequence[Row],
+    styles: Sequence[dict[str, Any]],
+    temperatures: dict[float, dict[str, Any]],
 ) -> None:
     """Entries of the legend: rules with their verdicts, then temperatures."""
     several = len({row.candidates for row in rows}) > 1

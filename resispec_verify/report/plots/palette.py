@@ -18,7 +18,7 @@ __all__ = [
 ]  # fmt: skip
 
 # Of what is no rule: the two sides of an audit, pairs of models.
-BLUE, ORANGE, GREEN, PINK = "#0072b2", "#d55e00", "#009e73", "#c35c9b"
+BLUE, ORANGE, GREEN, PINK = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 GREY, LIGHT_GREY = "0.35", "0.75"
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "h", "*")

@@ -34,7 +34,8 @@ def plot_position(
     records = found.records(most, names)
     series = list(found.series())
     figure = Figure(
-        figsize=(6.4, 1.9 + 0.2 * len(series) + 0.075 * len(records) * (len(series) + 1)), layout="constrained"
+        figsize=(6.4, 1.9 + 0.2 * len(series) + 0.075 * len(records) * (len(series) + 1)),
+        layout="constrained",
     )
     axes = figure.subplots()
     height = 0.84 / len(series)
