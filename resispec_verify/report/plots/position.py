@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
@@ -67,7 +69,7 @@ def plot_position(
     return figure
 
 
-def _label(record: dict[str, object], rejected: int) -> str:
+def _label(record: Mapping[str, object], rejected: int) -> str:
     text = drawable(str(record.get("text", "")))
     label = f"{text}  {record['token']}" if text else str(record["token"])
     return f"rejected: {label}" if record["token"] == rejected else label
