@@ -72,8 +72,8 @@ def render(job: Job) -> None:
         for key, look in zip(pairs, drawn_as, strict=True):
             accepted, limit, _ = found[key].T
             axes.plot(
-                accepted, limit, linestyle="", marker=look.marker, color=look.colour, alpha=0.35, markersize=4,
-                markeredgewidth=0, label=key[0],
+                accepted, limit, linestyle="", marker=look.marker, color=look.colour, alpha=0.35,
+                markersize=4, markeredgewidth=0, label=key[0],
             )  # fmt: skip
         curve = [most_accepted(a, CANDIDATES) for a in grid]
         axes.plot(grid, curve, color="0.1", label="the most that any exact rule can")

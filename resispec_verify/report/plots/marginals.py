@@ -119,7 +119,7 @@ def _name(
         ]
         n = next(iter(by_verdict.values()))[0].candidates
         shown = f"{name}, n = {n}" if several else name
-        style = first[name] | {"linestyle": "none", "fillstyle": "full"}
+        style: dict[str, Any] = first[name] | {"linestyle": "none", "fillstyle": "full"}
         axes.plot([], [], markersize=7, label=f"{shown}: {', '.join(parts)}", **style)
     for key in temperature_key(temperatures):
         axes.add_line(key)

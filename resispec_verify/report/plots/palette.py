@@ -2,7 +2,7 @@
 
 Colour and marker say the rule, line and filling of the marker the temperature. Families of rules have a hue,
 their members shades of it; heads of families are told apart by colour-blind readers (after Okabe and Ito),
-and markers tell it again. Each colour has a contrast of 3 or more on white, and its lighter one on a dark page.
+and markers tell it again. Each colour has a contrast of 3 or more on white, its lighter one on a dark page.
 """
 
 from __future__ import annotations
