@@ -5,9 +5,10 @@
 
 A PAGE is one such file; without any it is all. A line ``<!-- output: ARGUMENTS -->`` before a fenced block
 names the arguments of ``resispec-verify`` that printed it. ``--check`` changes nothing and exits with 1 where
-a figure has changed. ``--pictures`` draws those of ``docs/img/`` instead, each by the command in `PICTURES`
-(and the benchmarks' from their points); they are not compared, since fonts differ between machines, and two runs
-on one machine draw the same but for ``runtime``. Numbers below 1e-12 are rounding noise, differ between machines, and are not compared.
+a figure has changed; numbers below 1e-12 are rounding noise, differ between machines, and are not compared.
+
+``--pictures`` draws those of ``docs/img`` instead, each by its command in `PICTURES`, and the benchmarks' from
+their points. They are not compared: fonts differ between machines, and ``runtime`` measures anew.
 """
 
 from __future__ import annotations

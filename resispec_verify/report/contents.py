@@ -141,7 +141,7 @@ def _worst(found: Found, rules: tuple[Rule, ...], candidates: int, texts: Texts)
     curve = PageSection(
         "How near the draft a residual can be",
         f"Theorem 2 of the ResiSpec paper at {where}: the least L1 distance of a residual of mass Z from "
-        "the draft, the budgets that rules choose, and what these are worth. Marks are rules, lines are none.",
+        "the draft, the budgets that rules choose, and what these are worth. Only marks are rules.",
         panels(plot_exploration(exploration), "e"),
         curves[:: max(1, -(-len(curves) // MOST_ROWS))],
     )

@@ -67,9 +67,7 @@ def numbers(value: Any) -> str:
     )
 
 
-def card(
-    head: str, badge: str, tone: str, sub: str, items: Sequence[tuple[str, str]], said: str = ""
-) -> str:
+def card(head: str, badge: str, tone: str, sub: str, items: Sequence[tuple[str, str]], said: str = "") -> str:
     """A verdict with its numbers, and in a sentence; ``tone`` is good, bad or open."""
     rows = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(value)}</dd></div>" for k, value in items)
     return (

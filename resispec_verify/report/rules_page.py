@@ -31,8 +31,8 @@ WORDS = {
     "acceptance": "the probability that one of the n candidates is emitted.",
     "limit of exact rules": "the largest acceptance that any exact rule can have with these candidates "
     "(the optimal transport). What accepts more is not exact.",
-    "certified gap": "the probability of paths through the rule that were not followed. Every figure is certified "
-    "to within it; 0 means that all were.",
+    "certified gap": "the probability of paths through the rule that were not followed. Every figure is "
+    "certified to within it; 0 means that all were.",
 }  # fmt: skip
 
 
@@ -125,9 +125,7 @@ def _next(verdicts: Sequence[Mapping[str, Any]]) -> str:
     names = {kind: listed(list(dict.fromkeys(str(v["label"]) for v in found))) for kind, found in by.items()}
     said = []
     if by["inexact"]:
-        said.append(
-            f"Do not use {names['inexact']} where completions must be distributed as the target's."
-        )
+        said.append(f"Do not use {names['inexact']} where completions must be distributed as the target's.")
         if not by["exact"]:
             said.append(
                 "Verify with an exact rule: specinfer, or optimal-sequential, which no exact rule that takes "
@@ -142,8 +140,8 @@ def _next(verdicts: Sequence[Mapping[str, Any]]) -> str:
             said.append(f"Nothing is wrong at these positions. Acceptance: {_accepted(best)}.")
     if by["undecided"]:
         said.append(
-            f"For {names['undecided']} give a larger --max-expansions or a smaller --gap; where floats cannot "
-            "tell, that is said below."
+            f"For {names['undecided']} give a larger --max-expansions or a smaller --gap; where floats "
+            "cannot tell, that is said below."
         )
     return " ".join(said)
 

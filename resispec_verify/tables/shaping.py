@@ -96,7 +96,7 @@ class Exploration:
         }
 
     def accepted_by_all(self, points: int = 80) -> tuple[Floats, Floats]:
-        """Z, ``(points + 1,)``, and what n candidates accept if an exact round leaves that, and the best follows.
+        """Z, ``(points + 1,)``, and what n candidates accept if an exact round leaves it, then the best.
 
         The round by levels, which leaves ``(p - s q)_+ + min(p, (s - 1) q)`` of the target: SpecInfer's for
         s = 1, where Z is least, and that of the optimal sequential rule where the curve is highest

@@ -211,7 +211,7 @@ def test_infinite_where_the_draft_cannot_go_and_nothing_where_nobody_gets(tmp_pa
     never = row_of(SpecInfer(), [0.5, 0.5], [0.5, 0.5], top_k=1)
     assert [r["l1"] for r in never.results()] == [0.0, None, None]
     assert [r["gain"] for r in never.results()] == [1.0, 0.0, 0.0]
-    figure = plot_drift([first, never], "a $title_ that is no formula")
+    figure = plot_drift([first, never])
     figure.savefig(tmp_path / "a.svg")
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert {"infinite", "0, or below the axis"} <= set(texts)

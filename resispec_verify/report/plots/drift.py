@@ -99,7 +99,7 @@ def _headline(rows: Sequence[DriftRow]) -> str:
             parts.append(f"{name} from {first:.2f} to {last:.2f} at candidate {known[-1]['index']}")
     if parts and len(rows) <= MOST_IN_HEAD:
         said += f"Acceptance: {'; '.join(parts)}."
-    return said.strip()
+    return said.strip() or ("No rule accepts more than an exact one can." if parts else "")
 
 
 def _above(row: DriftRow) -> bool:

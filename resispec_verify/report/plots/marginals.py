@@ -21,14 +21,11 @@ from resispec_verify.report.plots.words import (
 )
 from resispec_verify.tables.means import mean
 from resispec_verify.tables.row import Row, label
-from resispec_verify.verdict import Verdict
 
 __all__ = ["in_one_line", "plot_marginals"]
 
 FLOOR = 1e-17  # where a distance of 0 is drawn; below the rounding of any sum of probabilities
-SAID = {
-    Verdict.INEXACT: "not exact", Verdict.UNDECIDED: "undecided", Verdict.EXACT: "exact"
-}  # fmt: skip
+SAID = {"inexact": "not exact", "undecided": "undecided", "exact": "exact"}
 
 
 def plot_marginals(rows: Sequence[Row]) -> Figure:
@@ -45,15 +42,15 @@ def plot_marginals(rows: Sequence[Row]) -> Figure:
     temperatures = temperature_styles([row.temperature for row in rows])
     styles = []
     for row, look in zip(rows, looks((row.rule.name, _variant(row)) for row in rows), strict=True):
-        style = {"color": look.colour, "marker": look.marker, **temperatures[row.temperature]}
+        style: dict[str, Any] = {"color": look.colour, "marker": look.marker, **temperatures[row.temperature]}
         styles.append(style)
         _draw_distance(distance, row, style)
         known = [
             (limit, sum(a)) for limit, a in zip(row.limit, row.acceptance, strict=True) if limit is not None
         ]
         acceptance.plot(
-            *zip(*known, strict=True) if known else ([], []),
-            **style | {"linestyle": "none"}, markersize=5.5, alpha=0.85, label="_",
+            [limit for limit, _ in known], [accepted for _, accepted in known], markersize=5.5, alpha=0.85,
+            label="_", **style | {"linestyle": "none"},
         )  # fmt: skip
     _finish_distance(distance, rows)
     _finish_acceptance(acceptance)
@@ -74,14 +71,14 @@ def in_one_line(rows: Sequence[Row]) -> str:
     for verdict, said in SAID.items():
         names: dict[str, list[Row]] = {}
         for row in rows:
-            if row.overall() is verdict:
+            if _verdict(row) == verdict:
                 names.setdefault(_variant(row), []).append(row)
         shown = []
         for name, found in names.items():
             settings = [row for row in rows if _variant(row) == name]
             said_of = ", ".join(f"T = {row.temperature:g}" for row in found)
             more = [said_of] if several and len(found) < len(settings) else []
-            if verdict is Verdict.INEXACT:
+            if verdict == "inexact":
                 worst = max(mean(row.tv) for row in found)
                 share = ("up to " if len(found) > 1 else "") + percent(worst)
                 more.append(f"{share} of the mass on wrong tokens")
@@ -92,21 +89,28 @@ def in_one_line(rows: Sequence[Row]) -> str:
     return f"{text}." if text else ""
 
 
+def _verdict(row: Row) -> str:
+    found = row.overall()
+    assert found is not None
+    return found.value
+
+
 def _variant(row: Row) -> str:
     return label(row.rule) if row.dataset is None else f"{label(row.rule)}, {row.dataset}"
 
 
 def _name(
-    axes: Axes, rows: Sequence[Row], styles: Sequence[dict[str, Any]], temperatures: dict[float, dict[str, Any]]
+    axes: Axes,
+    rows: Sequence[Row],
+    styles: Sequence[dict[str, Any]],
+    temperatures: dict[float, dict[str, Any]],
 ) -> None:
     """Entries of the legend: rules with their verdicts, then temperatures."""
     several = len({row.candidates for row in rows}) > 1
     found: dict[str, dict[str, list[Row]]] = {}
     first: dict[str, dict[str, Any]] = {}
     for row, style in zip(rows, styles, strict=True):
-        verdict = row.overall()
-        assert verdict is not None
-        found.setdefault(_variant(row), {}).setdefault(verdict.value, []).append(row)
+        found.setdefault(_variant(row), {}).setdefault(_verdict(row), []).append(row)
         first.setdefault(_variant(row), style)
     for name, by_verdict in found.items():
         parts = [
@@ -115,7 +119,7 @@ def _name(
         ]
         n = next(iter(by_verdict.values()))[0].candidates
         shown = f"{name}, n = {n}" if several else name
-        style = first[name] | {"linestyle": "none", "fillstyle": "full"}
+        style: dict[str, Any] = first[name] | {"linestyle": "none", "fillstyle": "full"}
         axes.plot([], [], markersize=7, label=f"{shown}: {', '.join(parts)}", **style)
     for key in temperature_key(temperatures):
         axes.add_line(key)

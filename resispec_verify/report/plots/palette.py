@@ -1,8 +1,8 @@
 """Which colour and marker a rule has, and which line a temperature: in every picture and on every page.
 
 Colour and marker say the rule, line and filling of the marker the temperature. Families of rules have a hue,
-their members shades of it; heads of families are told apart by colour-blind readers (after Okabe and Ito), and
-markers tell it again. Each colour has a contrast of 3 or more on white, and its lighter one on a dark page.
+their members shades of it; heads of families are told apart by colour-blind readers (after Okabe and Ito),
+and markers tell it again. Each colour has a contrast of 3 or more on white, its lighter one on a dark page.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 from zlib import crc32
 
 __all__ = [
-    "BLUE", "GREEN", "GREY", "LIGHT_GREY", "MARKERS", "ON_DARK", "ORANGE", "PINK", "Look", "colour_of", "looks",
-    "temperature_styles",
+    "BLUE", "GREEN", "GREY", "LIGHT_GREY", "MARKERS", "ON_DARK", "ORANGE", "PINK", "Look", "colour_of",
+    "looks", "temperature_styles",
 ]  # fmt: skip
 
 # Of what is no rule: the two sides of an audit, pairs of models.
-BLUE, ORANGE, GREEN, PINK = "#0072b2", "#d55e00", "#009e73", "#c35c9b"
+BLUE, ORANGE, GREEN, PINK = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 GREY, LIGHT_GREY = "0.35", "0.75"
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "h", "*")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
@@ -34,7 +36,8 @@ def plot_position(
     records = found.records(most, names)
     series = list(found.series())
     figure = Figure(
-        figsize=(6.4, 1.9 + 0.2 * len(series) + 0.075 * len(records) * (len(series) + 1)), layout="constrained"
+        figsize=(6.4, 1.9 + 0.2 * len(series) + 0.075 * len(records) * (len(series) + 1)),
+        layout="constrained",
     )
     axes = figure.subplots()
     height = 0.84 / len(series)
@@ -66,7 +69,7 @@ def plot_position(
     return figure
 
 
-def _label(record: dict[str, object], rejected: int) -> str:
+def _label(record: Mapping[str, object], rejected: int) -> str:
     text = drawable(str(record.get("text", "")))
     label = f"{text}  {record['token']}" if text else str(record["token"])
     return f"rejected: {label}" if record["token"] == rejected else label

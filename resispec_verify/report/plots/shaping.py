@@ -113,7 +113,9 @@ def _draw_acceptance(axes: Axes, found: Exploration, table: dict[str, Any]) -> d
         at, all_of_them = found.accepted_by_all()
         axes.plot(at, all_of_them, color=INK, label=f"all {n} candidates, after an exact round")
         if at.size:
-            totals["optimal-sequential"] = float(np.interp(found.budgets["optimal-sequential"], at, all_of_them))
+            totals["optimal-sequential"] = float(
+                np.interp(found.budgets["optimal-sequential"], at, all_of_them)
+            )
     least = found.budgets["specinfer"]
     if least > 0:
         axes.axvspan(0, least, color=ORANGE, alpha=0.08, linewidth=0)

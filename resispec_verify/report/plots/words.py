@@ -88,9 +88,9 @@ def legend_below(figure: Figure, entries: Mapping[str, Any], below: str, most: i
     width = figure.get_size_inches()[0]
     room = max(1, int(11.5 * width // (max(map(len, entries), default=0) + 7)))
     legend = figure.legend(
-        list(entries.values()), list(entries), loc="outside lower left", ncols=min(most, room, len(entries) or 1),
-        fontsize=9.5, frameon=False, handlelength=2.8, title=fill(below, int(12.5 * width)), alignment="left",
-        title_fontsize=9.5,
+        list(entries.values()), list(entries), loc="outside lower left",
+        ncols=min(most, room, len(entries) or 1), fontsize=9.5, frameon=False, handlelength=2.8,
+        title=fill(below, int(12.5 * width)), alignment="left", title_fontsize=9.5,
     )  # fmt: skip
     for text in (legend.get_title(), *legend.get_texts()):
         text.set_parse_math(False)
