@@ -128,10 +128,10 @@ def small(arguments: list[str]) -> list[str]:
         if "--help" in words or not re.fullmatch(pattern, line, re.S):
             continue
         for name, value in options.items():
-            if name in words:
-                words[words.index(name) + 1] = value or ""
-            else:
+            if name not in words:
                 words += [name] if value is None else [name, value]
+            elif value is not None:
+                words[words.index(name) + 1] = value
     return words
 
 
