@@ -23,6 +23,7 @@ from resispec_verify.dumps.kinds.keys import (
     TREE_KEY,
     as_mapping,
     as_rows,
+    elsewhere,
     find_key,
     kind,
     refuse_top,
@@ -205,7 +206,7 @@ def _check_kind(path: str | os.PathLike[str], mapping: Mapping) -> None:
         key = ROUNDS_KEY if found == "rounds" else TREE_KEY
         raise InputError(
             f"{path}: is a {found} dump (key {key}), and a flat one is needed: target_logits and "
-            "draft_logits [N, V]"
+            f"draft_logits [N, V]; {elsewhere(found)}"
         )
     if LOG_PROBABILITIES_KEY in mapping and found == "target":
         raise InputError(
