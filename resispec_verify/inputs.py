@@ -248,7 +248,9 @@ def _check_shapes(found: dict[str, Any], dimensions: int | None, *, rows: int = 
         if array.ndim < 1 or (dimensions is not None and array.ndim != dimensions):
             wanted = {1: "(V,)", 2: "(rows, V)"}.get(dimensions or 0, "(..., V)")
             remedy = f"; for one row give {name}[None]" if dimensions == 2 and array.ndim == 1 else ""
-            remedy = f"; give {name}.reshape(-1, {shape[-1]})" if dimensions == 2 and array.ndim > 2 else remedy
+            remedy = (
+                f"; give {name}.reshape(-1, {shape[-1]})" if dimensions == 2 and array.ndim > 2 else remedy
+            )
             raise InputError(f"{name} must have shape {wanted}, got {shape}{remedy}")
         if shape[-1] == 0 or (rows and 0 in shape):
             what = "tokens" if shape[-1] == 0 else "rows"

@@ -69,7 +69,9 @@ class Topology:
     def complete(cls, depth: int, branching: int) -> Topology:
         """The complete tree of `depth` levels, the root included, breadth-first."""
         if depth < 1 or branching < 1:
-            raise InputError(f"d{depth}b{branching}: a tree has at least one level and one branch; write d1b1 for a root alone")
+            raise InputError(
+                f"d{depth}b{branching}: a tree has at least one level and one branch; write d1b1 for a root alone"
+            )
         nodes, width = 0, 1
         for _ in range(depth):
             nodes, width = nodes + width, width * branching
@@ -85,7 +87,9 @@ class Topology:
         parents, level = [-1], [0]
         for width in widths:
             if width < 1:
-                raise InputError(f"children by level {list(widths)}: each level needs at least one; parents begin with -1")
+                raise InputError(
+                    f"children by level {list(widths)}: each level needs at least one; parents begin with -1"
+                )
             if len(parents) + width * len(level) > MOST_NODES:
                 raise InputError(
                     f"children by level {list(widths)} make more than {MOST_NODES} nodes; take a smaller tree"

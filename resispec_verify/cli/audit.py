@@ -176,6 +176,8 @@ def audit(
     """
     on, off = engines.both(engine)
     output.check()
+    for name in (on, off):
+        _no_address(name)
     if on.endswith(FILES) or off.endswith(FILES):
         return _files(on, off, requests, effort, output)
     prompts = PROMPTS if requests.prompts is None else read_prompts(requests.prompts)

@@ -109,7 +109,9 @@ class PairOptions(TemperatureOption, DumpOptions, HandOptions):
                 f"--style {style} is checked on inputs of several positions; leave out --target and --logits"
             )
         if (self.positions is not None or self.temperature is not None) and not self.logits:
-            raise InputError("--positions and --temperature are for dumps; give --logits DUMP, or leave them out")
+            raise InputError(
+                "--positions and --temperature are for dumps; give --logits DUMP, or leave them out"
+            )
         if self.only_logits and not self.logits:
             raise InputError(
                 "--only-logits leaves only positions of dumps, and no dump is given; give --logits DUMP"

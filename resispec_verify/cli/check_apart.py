@@ -92,7 +92,9 @@ def _started(job: SamplerJob) -> subprocess.Popen[bytes]:
             env={**os.environ, INSIDE: "1"},
         )
     except OSError as error:
-        raise InputError(f"a process for the sampler cannot be started: {error}; make room for one and try again") from None
+        raise InputError(
+            f"a process for the sampler cannot be started: {error}; make room for one and try again"
+        ) from None
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError), process.stdin as stdin:  # how it ended is told otherwise
         pickle.dump(job, stdin)

@@ -58,6 +58,8 @@ DumpFile = Annotated[Path, Parameter(name="FILE", help="One dump or more, which 
 Trees = Annotated[Texts, Parameter(help=f"A tree: {TREE_FORMS}. Repeat for several.")]
 PartTrees = Annotated[
     Texts,
-    Parameter(help=f"A part of the recorded tree: {TREE_FORMS}. Repeat for several. Default: the recorded tree."),
+    Parameter(
+        help=f"A part of the recorded tree: {TREE_FORMS}. Repeat for several. Default: the recorded tree."
+    ),
 ]
 Flag = Annotated[bool, Parameter(negative=())]

@@ -32,7 +32,9 @@ def names_code(text: str) -> bool:
     return text.endswith(".py") or (code and re.fullmatch(_DOTTED, attribute) is not None)
 
 
-def load_object(name: str, wanted: Callable[[Any], bool] = callable, *, said: str = "", more: str = "") -> Any:
+def load_object(
+    name: str, wanted: Callable[[Any], bool] = callable, *, said: str = "", more: str = ""
+) -> Any:
     """What ``FILE.py:NAME`` or ``package.module:NAME`` names; its file or module is executed.
 
     Parameters
@@ -75,10 +77,15 @@ def _others(name: str, holder: Any, wanted: Callable[[Any], bool]) -> str:
     names = [
         key
         for key, value in getattr(holder, "__dict__", {}).items()
-        if key[:1] != "_" and wanted(value) and getattr(value, "__module__", home) == home
+        if key[:1] != "_" and wanted(value) and not _imported_there(value, home)
     ]
     shown = f" (there are: {', '.join(names)})" if 0 < len(names) <= MOST_SHOWN else "; check the name"
     return did_you_mean(name, names) or shown
+
+
+def _imported_there(value: Any, home: str | None) -> bool:
+    """Whether a class or function of a module comes from another one; a value is the module's own."""
+    return isinstance(value, (type, types.FunctionType)) and value.__module__ != home
 
 
 def _imported(module: str, said: str) -> types.ModuleType:
@@ -130,9 +137,7 @@ def _executed(path: Path, said: str) -> types.ModuleType:
     except BaseException as error:
         line = getattr(error, "lineno", None) if isinstance(error, SyntaxError) else _line(error, str(path))
         at = "" if line is None else f", line {line}"
-        raise InputError(
-            f"{said}: the file fails{at}: {reason_of(error)}; run it once by itself"
-        ) from None
+        raise InputError(f"{said}: the file fails{at}: {reason_of(error)}; run it once by itself") from None
     return module
 
 

@@ -166,8 +166,12 @@ def test_the_nearest_name_is_suggested(cli, dump):
     assert_refused(cli("kl", "--logits", dump, "--rule", "specinfr"), "specinfr", "did you mean 'specinfer'?")
     assert_refused(cli("kll"), "kll", "did you mean 'kl'?")
     assert_refused(cli("inspekt", dump), "inspekt", "did you mean 'inspect'?")
-    assert_refused(cli("kl", "--logits", dump, "--temprature", "1"), "--temprature", "did you mean --temperature?")
-    assert_refused(cli("kl", "--logits", dump, "--marginal", "operatonal"), "operatonal", "did you mean 'operational'?")
+    assert_refused(
+        cli("kl", "--logits", dump, "--temprature", "1"), "--temprature", "did you mean --temperature?"
+    )
+    assert_refused(
+        cli("kl", "--logits", dump, "--marginal", "operatonal"), "operatonal", "did you mean 'operational'?"
+    )
 
 
 def test_usage(cli, dump):

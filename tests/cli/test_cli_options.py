@@ -39,9 +39,13 @@ def without_seconds(out: str) -> dict[str, object]:
     return report
 
 
-@pytest.mark.parametrize("command", [*OVER_DUMPS, *ONE_POSITION, "runtime", "report", "replay", "tree length"])
+@pytest.mark.parametrize(
+    "command", [*OVER_DUMPS, *ONE_POSITION, "runtime", "report", "replay", "tree length"]
+)
 def test_dumps_with_and_without_option_are_refused(cli, dump, command):
-    done = cli(*command.split(), dump, "--logits", dump, *(["--out", "x.html"] if command == "report" else []))
+    done = cli(
+        *command.split(), dump, "--logits", dump, *(["--out", "x.html"] if command == "report" else [])
+    )
     assert_refused(done, f"{dump} is given as FILE", "by --logits; give all dumps as FILE")
 
 

@@ -20,15 +20,12 @@ TEXT = {
     "kl-hand-json": f"kl {HAND} --candidates 2 --json -",
     "kl-options": "kl dump.npz --rule resispec --redistribution water-filling --budget floor --hole "
     "literal --candidates 2 --json -",
-    "kl-filters": "kl dump.npz --temperature 0.7 --temperature 0 --top-k 4 --top-p 0.9 --min-p 0.01 "
-    "--json -",
-    "kl-proposal": "kl dump.npz --rule specinfer --proposal-temperature 0.8 --proposal-top-k 4 "
-    "--json -",
+    "kl-filters": "kl dump.npz --temperature 0.7 --temperature 0 --top-k 4 --top-p 0.9 --min-p 0.01 --json -",
+    "kl-proposal": "kl dump.npz --rule specinfer --proposal-temperature 0.8 --proposal-top-k 4 --json -",
     "kl-identity": "kl dump.npz --marginal path-identity --candidate-list 5,3,1 --json -",
     "kl-seed": "kl dump.npz --marginal path-identity --seed 3 --json -",
     "kl-work": "kl dump.npz --marginal operational --gap 0.1 --json -",
-    "kl-few": "kl example.pt --positions 0:2 --rule resispec --marginal operational "
-    "--max-expansions 100",
+    "kl-few": "kl example.pt --positions 0:2 --rule resispec --marginal operational --max-expansions 100",
     "kl-float32": "kl dump.npz --precision float32 --marginal operational --json -",
     "kl-torch": "kl dump.npz --backend torch --json -",
     "kl-batch": "kl dump.npz --batch 2 --rule sequoia --candidates 2 --json -",
@@ -83,8 +80,7 @@ TEXT = {
     "limits-json": "limits dump.npz --json -",
     "limits-csv": "limits dump.npz --csv -",
     "limits-hand": f"limits {HAND} --candidates 2 --json -",
-    "limits-rules": "limits dump.npz --candidates 2 --rule resispec --rule sequoia "
-    "--rule optimal-joint",
+    "limits-rules": "limits dump.npz --candidates 2 --rule resispec --rule sequoia --rule optimal-joint",
     "limits-filters": "limits dump.npz --temperature 0.5 --top-k 3 --json -",
     "limits-proposal": "limits dump.npz --proposal-temperature 0.8 --json -",
     "limits-error-none": "limits",

@@ -87,7 +87,9 @@ def refuse_without(needed: str, *groups: Options, **options: object) -> None:
 
 def refuse_by_hand(*groups: Options, **options: object) -> None:
     """Hand-given values are used as they are: an option that would change them is a mistake."""
-    _refuse(groups, options, "needs a dump: the values of --target and --draft are used as they are; leave it out")
+    _refuse(
+        groups, options, "needs a dump: the values of --target and --draft are used as they are; leave it out"
+    )
 
 
 def refuse_beside(other: str, *groups: Options, **options: object) -> None:

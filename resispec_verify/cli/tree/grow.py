@@ -162,8 +162,9 @@ def _on_flat(
 ) -> tuple[list[Measured], list[str]]:
     """Mean acceptance by candidate, of each rule with 1, 2, ... candidates."""
     if drawn.siblings is not None:
-        raise InputError("--siblings is for tree dumps: in a flat one candidates are drawn as a rule says; "
-            "leave it out")
+        raise InputError(
+            "--siblings is for tree dumps: in a flat one candidates are drawn as a rule says; leave it out"
+        )
     temperatures = [] if drawn.temperature is None else [drawn.temperature]
     reading = make_reading(temperatures, drawn, kind=drawn.input)
     dumps, failures = over_dumps(paths, lambda path: open_dump(path, pad_vocab=drawn.pad_vocab))

@@ -216,7 +216,9 @@ def _by_position(
             continue  # one list for all positions; another for some is said by one dict a position
         if isinstance(v, (list, tuple)) or (isinstance(v, np.ndarray) and v.ndim == 1):
             if len(v) != positions:
-                raise InputError(f"{what}[{show(key)}] has {len(v)} entries for {positions} positions; give one each")
+                raise InputError(
+                    f"{what}[{show(key)}] has {len(v)} entries for {positions} positions; give one each"
+                )
             lists[key] = v.tolist() if isinstance(v, np.ndarray) else v
     if not lists:
         return _numbers(what, stated)

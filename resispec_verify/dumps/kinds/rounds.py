@@ -199,7 +199,9 @@ def rounds_from_mapping(
     """
     refuse_top(path, mapping, "rounds with whole rows, or a scalar log of a line a decision, are")
     if kind(mapping) != "rounds":
-        raise InputError(f"{path}: is a {kind(mapping)} dump, and one of rounds (key {ROUNDS_KEY}) is needed; {elsewhere(kind(mapping))}")
+        raise InputError(
+            f"{path}: is a {kind(mapping)} dump, and one of rounds (key {ROUNDS_KEY}) is needed; {elsewhere(kind(mapping))}"
+        )
     entries = mapping[ROUNDS_KEY]
     if not isinstance(entries, (list, tuple)) or not entries:
         raise InputError(f"{path}: {ROUNDS_KEY} is {what(entries)}; save a list of at least one round")
