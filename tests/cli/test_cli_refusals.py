@@ -114,8 +114,8 @@ REFUSALS: dict[str, tuple[str, str]] = {
     "tree cost d99b9": ("d99b9", "take a smaller tree"),
 }
 REMEDY = re.compile(
-    r"did you mean|\b(give|leave|choose|check|create|write|save|pass|see|name|say|take|end the name|needs?|must be|"
-    r"there are|lists all|commands:|it is one of|convert|--out|as in|FILE\.py)\b|\.png"
+    r"did you mean|\b(give|leave|choose|check|create|write|save|pass|see|name|say|take|end the name|needs?|"
+    r"must be|there are|lists all|commands:|it is one of|convert|--out|as in|FILE\.py)\b|\.png"
 )
 OWN = """
 import resispec_verify as rv
@@ -156,6 +156,8 @@ def test_a_refusal_says_what_to_do(cli, files, asked):
 
 
 def test_nothing_is_suggested_that_is_not_close(cli, files):
-    for asked in ("limits dump.pt --plot x.png", "kl dump.pt --nonsense 3", "prove theorem-9", "check nope:x",
-                  "kl dump.pt --rule zzz", "rules --attack nothing", "engines ollama", "sample dump.pt"):  # fmt: skip
+    for asked in (
+        "limits dump.pt --plot x.png", "kl dump.pt --nonsense 3", "prove theorem-9", "check nope:x",
+        "kl dump.pt --rule zzz", "rules --attack nothing", "engines ollama", "sample dump.pt",
+    ):  # fmt: skip
         assert "did you mean" not in cli(*asked.split()).err, asked

@@ -242,8 +242,8 @@ def _turned(rows: Rows) -> str | None:
     if positions < LIKE_A_VOCABULARY or vocab >= UNLIKE_A_VOCABULARY:
         return None
     return (
-        f"{positions:,} positions of a vocabulary of {vocab} tokens: if the axes are the wrong way round, save "
-        "both as .T, [N, V]"
+        f"{positions:,} positions of a vocabulary of {vocab} tokens: if the axes are the wrong way round, "
+        "save both as .T, [N, V]"
     )
 
 
@@ -255,7 +255,8 @@ def _check_shapes(dump: FlatDump, pad_vocab: bool) -> None:
         shapes = f"{name} is {list(target.shape)} but {key} is {list(rows.shape)}"
         if rows.shape[:-1] != target.shape[:-1]:
             raise InputError(
-                f"{dump.path}: {shapes}; both need the same positions: {_remedy(key, target.shape, rows.shape)}"
+                f"{dump.path}: {shapes}; both need the same positions: "
+                f"{_remedy(key, target.shape, rows.shape)}"
             )
         if rows.shape[-1] != target.shape[-1] and not pad_vocab:
             raise differing_widths(dump.path, target, rows, f": {shapes}")

@@ -60,8 +60,8 @@ def candidate_lists(path: PathLike, value: object, leading: tuple[int, ...], voc
         position = int(np.argmax(outside.any(axis=-1)))
         token = tokens[position][outside[position]][0]
         raise InputError(
-            f"{what}, position {position}: token {token} is outside the vocabulary 0..{vocab - 1}; save ids of "
-            "the rows' own vocabulary"
+            f"{what}, position {position}: token {token} is outside the vocabulary 0..{vocab - 1}; save ids "
+            "of the rows' own vocabulary"
         )
     return tokens.astype(np.int64)
 

@@ -200,7 +200,8 @@ def rounds_from_mapping(
     refuse_top(path, mapping, "rounds with whole rows, or a scalar log of a line a decision, are")
     if kind(mapping) != "rounds":
         raise InputError(
-            f"{path}: is a {kind(mapping)} dump, and one of rounds (key {ROUNDS_KEY}) is needed; {elsewhere(kind(mapping))}"
+            f"{path}: is a {kind(mapping)} dump, and one of rounds (key {ROUNDS_KEY}) is needed; "
+            f"{elsewhere(kind(mapping))}"
         )
     entries = mapping[ROUNDS_KEY]
     if not isinstance(entries, (list, tuple)) or not entries:

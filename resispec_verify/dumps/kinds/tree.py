@@ -185,7 +185,8 @@ def tree_from_mapping(path: str | os.PathLike[str], mapping: dict, *, pad_vocab:
     refuse_top(path, mapping, "a tree (parent, target_logits, ...) is")
     if kind(mapping) != "tree":
         raise InputError(
-            f"{path}: is a {kind(mapping)} dump, and a tree (key {TREE_KEY}) is needed; {elsewhere(kind(mapping))}"
+            f"{path}: is a {kind(mapping)} dump, and a tree (key {TREE_KEY}) is needed; "
+            f"{elsewhere(kind(mapping))}"
         )
     parent = _parents(path, mapping[TREE_KEY])
     depth = _depths(path, mapping.get("depth"), parent)
