@@ -80,8 +80,8 @@ class EngineOptions(Options):
             os.path.exists(on[0]) and os.path.exists(off[0]) and os.path.samefile(on[0], off[0])
         ):
             raise InputError(
-                f"{_public(on[0])}: is both audited and its own reference; nothing would be compared: give the "
-                "same engine without speculation"
+                f"{_public(on[0])}: is both audited and its own reference; nothing would be compared: give "
+                "the same engine without speculation"
             )
         return on[0], off[0]
 
