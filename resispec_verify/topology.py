@@ -51,8 +51,8 @@ class Topology:
             raise InputError("a tree starts with its root: the first parent is -1; put it first")
         if len(self.parents) > MOST_NODES:
             raise InputError(
-                f"a tree of {len(self.parents)} nodes; at most {MOST_NODES} are verified at once; take a smaller "
-                "one"
+                f"a tree of {len(self.parents)} nodes; at most {MOST_NODES} are verified at once; take a "
+                "smaller one"
             )
         for node, parent in enumerate(self.parents[1:], start=1):
             if not 0 <= parent < node:
@@ -62,14 +62,18 @@ class Topology:
                 )
         if self.levels > MOST_LEVELS:
             raise InputError(
-                f"a tree of {self.levels} levels; at most {MOST_LEVELS} are verified at once; take a smaller one"
+                f"a tree of {self.levels} levels; at most {MOST_LEVELS} are verified at once; take a "
+                "smaller one"
             )
 
     @classmethod
     def complete(cls, depth: int, branching: int) -> Topology:
         """The complete tree of `depth` levels, the root included, breadth-first."""
         if depth < 1 or branching < 1:
-            raise InputError(f"d{depth}b{branching}: a tree has at least one level and one branch; write d1b1 for a root alone")
+            raise InputError(
+                f"d{depth}b{branching}: a tree has at least one level and one branch; write d1b1 for a "
+                "root alone"
+            )
         nodes, width = 0, 1
         for _ in range(depth):
             nodes, width = nodes + width, width * branching
@@ -85,7 +89,9 @@ class Topology:
         parents, level = [-1], [0]
         for width in widths:
             if width < 1:
-                raise InputError(f"children by level {list(widths)}: each level needs at least one; parents begin with -1")
+                raise InputError(
+                    f"children by level {list(widths)}: each level needs at least one; parents begin with -1"
+                )
             if len(parents) + width * len(level) > MOST_NODES:
                 raise InputError(
                     f"children by level {list(widths)} make more than {MOST_NODES} nodes; take a smaller tree"

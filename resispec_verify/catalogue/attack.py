@@ -359,10 +359,10 @@ def _text(value: Fraction) -> str:
 def _check(name: str, vocab: int, candidates: int | None, seconds: float) -> None:
     if name not in MARGINALS and name not in PATH_RULES:
         known = [rule for rule in CATALOGUE if rule in MARGINALS or rule in PATH_RULES]
-        hint = did_you_mean(name, known)
+        hint = did_you_mean(name, known) or f" (those it can attack: {', '.join(known)})"
         why = "the oracle has no transcription of" if name in CATALOGUE else "unknown rule"
         why = "trees are not searched, and this rule decides about them:" if name in TREE_RULES else why
-        raise InputError(f"--attack: {why} {name!r}{hint} (those it can attack: {', '.join(known)})")
+        raise InputError(f"--attack: {why} {name!r}{hint}")
     if not 2 <= vocab <= 8:
         raise InputError(f"--vocab must be 2 to 8 for enumeration in fractions, got {vocab}")
     if candidates is not None and candidates not in (allowed := counts_of(name)):

@@ -80,8 +80,8 @@ class EngineOptions(Options):
             os.path.exists(on[0]) and os.path.exists(off[0]) and os.path.samefile(on[0], off[0])
         ):
             raise InputError(
-                f"{_public(on[0])}: is both audited and its own reference; nothing would be compared: give the same engine "
-                "without speculation"
+                f"{_public(on[0])}: is both audited and its own reference; nothing would be compared: give "
+                "the same engine without speculation"
             )
         return on[0], off[0]
 
@@ -173,10 +173,13 @@ def audit(
     Parameters
     ----------
     engine
-        What is audited: --url need not be written. FILE.py:NAME may be package.module:NAME; its code is executed.
+        What is audited: --url need not be written. FILE.py:NAME may be package.module:NAME; its code is
+        executed.
     """
     on, off = engines.both(engine)
     output.check(junit=ci.file())
+    for name in (on, off):
+        _no_address(name)
     if on.endswith(FILES) or off.endswith(FILES):
         found = _files(on, off, requests, effort, output)
         return ci.tell("audit", files_cases(found))

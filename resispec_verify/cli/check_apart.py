@@ -93,7 +93,9 @@ def _started(job: SamplerJob) -> subprocess.Popen[bytes]:
             env={**os.environ, INSIDE: "1"},
         )
     except OSError as error:
-        raise InputError(f"a process for the sampler cannot be started: {error}") from None
+        raise InputError(
+            f"a process for the sampler cannot be started: {error}; make room for one and try again"
+        ) from None
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError), process.stdin as stdin:  # how it ended is told otherwise
         pickle.dump(job, stdin)
@@ -139,7 +141,7 @@ def _result(
 
 def _failed(job: SamplerJob, loaded: bool, reason: str) -> CheckResult:
     if not loaded:
-        raise InputError(f"{job.sampler}: {reason}, while it was loaded")
+        raise InputError(f"{job.sampler}: {reason}, while it was loaded; run it once by itself")
     chosen = job.settings
     return CheckResult(
         "error", [reason], 0, chosen.alpha, chosen.alpha, 1, chosen.power, chosen.seed, stopped="error"

@@ -145,7 +145,8 @@ class KindOptions(Options):
             if name not in own and getattr(self, name) is not None:
                 kinds = " or ".join(kind for kind, options in DEFAULTS.items() if name in options)
                 raise InputError(
-                    f"--{name.replace('_', '-')} is for --kind {kinds}, not for {self.kind}; give that, or leave it out"
+                    f"--{name.replace('_', '-')} is for --kind {kinds}, not for {self.kind}; give that, or "
+                    "leave it out"
                 )
         given = {name: getattr(self, name) for name in own}
         return {name: own[name] if value is None else value for name, value in given.items()}

@@ -12,6 +12,7 @@ from resispec_verify.cli.options.sources import DumpOptions
 from resispec_verify.cli.output import progress
 from resispec_verify.cli.over_dumps import finish, over_dumps
 from resispec_verify.cli.parameters import Counts, DumpFile, Flag, Names, Number, Text
+from resispec_verify.cli.user_rules import any_rule
 from resispec_verify.errors import InputError
 from resispec_verify.logged.other_history import with_other_history
 from resispec_verify.logged.replay import Replay, replayable
@@ -27,7 +28,6 @@ from resispec_verify.report.answers import print_replay
 from resispec_verify.report.demands import replay_cases
 from resispec_verify.report.scalars import print_scalars
 from resispec_verify.rules import Block, PathRule, Rule
-from resispec_verify.rules.spec import parse_any_rule
 from resispec_verify.tables.synthetic_rates import of_conditional
 
 
@@ -101,8 +101,8 @@ def replay(
     dumps.logits
         The same as FILE: dumps of rounds, or scalar logs.
     rule
-        The rule the engine should follow; repeat for several; block for block verification. Default:
-        speculative.
+        The rule the engine should follow; repeat for several; block for block verification; FILE.py:NAME or
+        package.module:NAME, whose code is executed. Default: speculative.
     output.csv
         Write one line a recomputed decision here; of scalars only those that differ, the first 1000.
     """
@@ -115,7 +115,7 @@ def replay(
         raise InputError(f"--alpha must be in (0, 1), got {demand.alpha:g}")
     if logged.uniforms and logged.no_uniforms:
         raise InputError("give --uniforms or --no-uniforms, not both")
-    named = {name: parse_any_rule(name) for name in rule or ["speculative"]}
+    named = {name: any_rule(name) for name in rule or ["speculative"]}
     if _scalars(paths, form.form):
         refuse_beside("scalar logs, of which no round is whole", acceptance_out=rates.acceptance_out)
         return _replay_scalars(paths, named, logged, form, demand, output)

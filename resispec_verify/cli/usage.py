@@ -1,4 +1,4 @@
-"""What is wrong with the words of a command line, in one line: the option or command that was perhaps meant."""
+"""What is wrong with the words of a command line, in one line, and which were perhaps meant."""
 
 from __future__ import annotations
 

@@ -77,10 +77,15 @@ def _others(name: str, holder: Any, wanted: Callable[[Any], bool]) -> str:
     names = [
         key
         for key, value in getattr(holder, "__dict__", {}).items()
-        if key[:1] != "_" and wanted(value) and getattr(value, "__module__", home) == home
+        if key[:1] != "_" and wanted(value) and not _imported_there(value, home)
     ]
     shown = f" (there are: {', '.join(names)})" if 0 < len(names) <= MOST_SHOWN else "; check the name"
     return did_you_mean(name, names) or shown
+
+
+def _imported_there(value: Any, home: str | None) -> bool:
+    """Whether a class or function of a module comes from another one; a value is the module's own."""
+    return isinstance(value, (type, types.FunctionType)) and value.__module__ != home
 
 
 def _imported(module: str, said: str) -> types.ModuleType:

@@ -4,10 +4,10 @@ from typing import Any
 
 from resispec_verify.cli.user_code import load_object, names_code
 from resispec_verify.errors import InputError
-from resispec_verify.rules import NEED_PARAMETERS, PATH_RULES, RULES, TREE_RULES, Rule
+from resispec_verify.rules import NEED_PARAMETERS, PATH_RULES, RULES, TREE_RULES, PathRule, Rule
 from resispec_verify.rules.checked import CheckedRule, check_interface
 from resispec_verify.rules.given import check_counts
-from resispec_verify.rules.spec import options_in, parse_rule
+from resispec_verify.rules.spec import options_in, parse_any_rule, parse_rule
 from resispec_verify.tables.row import label
 
 
@@ -43,6 +43,22 @@ def choose_rules(names: list[str], candidates: int, **options: Any) -> tuple[Rul
         if isinstance(rule, CheckedRule):
             rule.dry_run(candidates)
     return tuple(chosen)
+
+
+def any_rule(name: str) -> Rule | PathRule:
+    """The rule of this name, which may verify paths, or from a user's code; for one candidate a position.
+
+    Raises
+    ------
+    InputError
+        Unknown or unusable rule.
+    """
+    if not _is_code(name):
+        return parse_any_rule(name)
+    rule = load_rule(name)
+    if isinstance(rule, CheckedRule):
+        rule.dry_run(1)
+    return rule
 
 
 def _refuse_same_label(rule: Rule, others: list[Rule]) -> None:

@@ -92,7 +92,7 @@ def _command(line: str, settings: CheckSettings) -> Callable[..., Any]:
     if not words:
         raise InputError("cmd: needs a program, as in 'cmd:python sampler.py'")
     if shutil.which(words[0]) is None:
-        raise InputError(f"cmd:{line}: there is no program {words[0]!r} that can be executed")
+        raise InputError(f"cmd:{line}: there is no program {words[0]!r} that can be executed; check its path")
     if settings.arrays != "numpy":
         raise InputError(
             f"cmd:{line}: a program gets numbers in JSON and no arrays; leave out --arrays {settings.arrays}"

@@ -49,7 +49,9 @@ def run_line(message: str, marker: str = ": ") -> None:
     if line.startswith("resispec-verify "):
         assert main(shlex.split(line)[1:]) == 0
         return
-    done = subprocess.run(["sh", "-c", line], env=path, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        ["sh", "-c", line], env=path, capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -97,7 +99,9 @@ def _h5(name: str) -> None:
 
 
 NAMED = {
-    ".json": lambda name: Path(name).write_text(json.dumps({key: rows.tolist() for key, rows in BOTH.items()})),
+    ".json": lambda name: Path(name).write_text(
+        json.dumps({key: rows.tolist() for key, rows in BOTH.items()})
+    ),
     ".pkl": lambda name: Path(name).write_bytes(pickle.dumps(BOTH)),
     ".pickle": lambda name: Path(name).write_bytes(pickle.dumps(BOTH)),
     ".parquet": _parquet,
@@ -173,7 +177,11 @@ def test_lines_of_something_else_name_both_commands():
 def test_files_under_another_name():
     saved(Path("x.pt"), {key: torch.tensor(rows) for key, rows in BOTH.items()})
     np.savez("y.npz", **BOTH)
-    for source, name, back in (("x.pt", "x.zip", "x.pt"), ("x.pt", "x.txt", "x.pt"), ("y.npz", "y.bin", "y.npz")):
+    for source, name, back in (
+        ("x.pt", "x.zip", "x.pt"),
+        ("x.pt", "x.txt", "x.pt"),
+        ("y.npz", "y.bin", "y.npz"),
+    ):
         shutil.copy(source, name)
         Path(back).rename("kept")
         run_line(refusal(name), "rename it: ")

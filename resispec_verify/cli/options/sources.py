@@ -25,8 +25,8 @@ class DumpOptions(Options):
         named = [*files]
         if named and self.logits:
             raise InputError(
-                f"{named[0]} is given as FILE and {self.logits[0]} by --logits; give all dumps as FILE, without "
-                "the option"
+                f"{named[0]} is given as FILE and {self.logits[0]} by --logits; give all dumps as FILE, "
+                "without the option"
             )
         return replace(self, logits=named or self.logits)
 

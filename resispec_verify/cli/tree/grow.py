@@ -174,7 +174,7 @@ def _measured(
     """What tree dumps or flat ones tell of each rule, and one line for each that could not be used."""
     kinds = _kinds(paths)
     if len(kinds) > 1:
-        raise InputError("a tree is grown from tree dumps or from flat ones, not both at once")
+        raise InputError("a tree is grown from tree dumps or from flat ones, not both at once; give one kind")
     if kinds != {"tree"}:
         return _on_flat(paths, names, drawn, candidates or 4)
     if candidates is not None:
@@ -196,7 +196,9 @@ def _on_flat(
 ) -> tuple[list[Measured], list[str]]:
     """Mean acceptance by candidate, of each rule with 1, 2, ... candidates."""
     if drawn.siblings is not None:
-        raise InputError("--siblings is for tree dumps: in a flat one candidates are drawn as a rule says")
+        raise InputError(
+            "--siblings is for tree dumps: in a flat one candidates are drawn as a rule says; leave it out"
+        )
     temperatures = [] if drawn.temperature is None else [drawn.temperature]
     reading = make_reading(temperatures, drawn, kind=drawn.input)
     dumps, failures = over_dumps(paths, lambda path: open_dump(path, pad_vocab=drawn.pad_vocab))

@@ -38,7 +38,11 @@ NAMED = {
     ".h5": ("an HDF5 file", "h5py", "h5py.File(f)"),
     ".parquet": ("a table of parquet", "pyarrow.parquet as pq", "pq.read_table(f).to_pydict()"),
     ".json": ("JSON, not a dump", "json", "json.load(open(f))"),
-    ".pkl": ("a pickle, which runs what is in it: only if you trust it", "pickle", "pickle.load(open(f, 'rb'))"),
+    ".pkl": (
+        "a pickle, which runs what is in it: only if you trust it",
+        "pickle",
+        "pickle.load(open(f, 'rb'))",
+    ),
 }
 SAME = {".hdf5": ".h5", ".pickle": ".pkl", ".pq": ".parquet"}
 SEVERAL_LINES = {".jsonl", ".ndjson"}
@@ -71,7 +75,11 @@ def conversion(path: Path) -> str | None:
         )
     if suffix in ARRAYS:
         what, read = ARRAYS[suffix]
-        also = f"; decisions, one a line, go to: resispec-verify replay {_words(path)}" if suffix == ".csv" else ""
+        also = (
+            f"; decisions, one a line, go to: resispec-verify replay {_words(path)}"
+            if suffix == ".csv"
+            else ""
+        )
         return f"is {what}; convert it: {_of_two(path, read)}{also}"
     if suffix in SEVERAL_LINES or suffix == ".json":
         return _answers(path, head, suffix)
@@ -87,7 +95,10 @@ def _zipped(path: Path) -> str:
             names = archive.namelist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
         return "is a damaged zip file; copy it again"
-    for ending, suffix, what in (("data.pkl", ".pt", "a file of torch.save"), (".npy", ".npz", "a file of NumPy")):
+    for ending, suffix, what in (
+        ("data.pkl", ".pt", "a file of torch.save"),
+        (".npy", ".npz", "a file of NumPy"),
+    ):
         if any(name.endswith(ending) for name in names):
             return f"is {what} under another name; rename it: mv {_words(path, path.with_suffix(suffix))}"
     folder = path.with_suffix("")

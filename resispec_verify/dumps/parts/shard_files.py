@@ -82,7 +82,9 @@ def find_shards(path: str | os.PathLike[str]) -> ShardList | None:
     try:
         found = _sorted(Path(entry) for entry in glob.glob(name) if os.path.isfile(entry))
     except (ValueError, OSError, re.error) as error:
-        raise InputError(f"{path}: is not a pattern of file names ({show(str(error))})") from None
+        raise InputError(
+            f"{path}: is not a pattern of file names ({show(str(error))}); give the folder"
+        ) from None
     if not found:
         raise InputError(
             f"{path}: no file of a known format ({', '.join(READERS)}) matches; check the pattern"
