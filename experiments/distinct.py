@@ -243,7 +243,7 @@ def page(results: dict[str, Any]) -> str:
 
 def main() -> None:
     """Measure, write the results and the page, and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser = argparse.ArgumentParser(description="What rules without memory lose on distinct candidates.")
     parser.add_argument("--dump", type=Path, default=HERE.parent / "examples" / "smollm2-skip6-N8-fp16.pt")
     parser.add_argument("--laws", type=int, default=12, help="for each family, V and n")
     asked = parser.parse_args()

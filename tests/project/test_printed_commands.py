@@ -43,7 +43,7 @@ NOT_RUN = {
     r"python experiments/engines/run\.py( mlx_lm_loop .*)?": "needs the engines",
     r"python experiments/(table_\d|figure_\d|ot_n)\.py( --jobs 2| --quick .*| --target .*)?": "needs a model",
     r"python experiments/record_example\.py .*": "needs a model",
-    r"python experiments/(topk/\w+\.py DUMP\.\.\.|rl_weights\.py .*)": "takes minutes",
+    r"python experiments/(topk/\w+\.py DUMP\.\.\.|(rl_weights|distinct)\.py .*)": "takes minutes",
     r"python benchmarks/.*": "measures for minutes; run small in test_benchmarks.py",
     r"python tests/(extremes/extremes|planted/planted|golden/golden)\.py.*": "takes minutes to hours",
     r"python docs/(regenerate|make_\w+)\.py": "writes pages; tests of their own compare them",
