@@ -60,7 +60,7 @@ def report(
     if out is None:
         raise InputError("say where the page goes: --out report.html")
     if not dumps.paths:
-        raise InputError("nothing to report on: give --logits PATH...")
+        raise InputError("nothing to report on: give FILE...")
     read = [*files_read(dumps.paths), *([tokenizer] if tokenizer is not None else [])]
     check_writable(out=out, inputs=read)
     check_range(1, max_states=work.max_states)
@@ -80,7 +80,9 @@ def report(
         opened_dumps, lambda dump: found.add(dump, *_evaluated(dump, how, evaluation, visits, jobs))
     )[1]
     if found.dumps:
-        command = command_line("report", dumps, opening, rules, reading, work, out=out, tokenizer=tokenizer)
+        command = command_line(
+            "report", opening, rules, reading, work, files=dumps.paths, out=out, tokenizer=tokenizer
+        )
         page = report_page(found, chosen, rules.candidates, texts, command)
         if write_text(out, page) and not stdout_is(out):
             print(f"{out}: {len(found.rows)} verdicts, {found.positions} positions")

@@ -14,12 +14,13 @@ from resispec_verify import __version__
 from resispec_verify.dumps import FlatDump
 from resispec_verify.dumps.fingerprint import fingerprint
 from resispec_verify.errors import InputError
-from resispec_verify.report.page import MOST_ROWS, PageSection, html_page
-from resispec_verify.report.plots.drift import plot_drift
+from resispec_verify.report.page import MOST_ROWS, PageSection
+from resispec_verify.report.plots.drift import LARGE, plot_drift
 from resispec_verify.report.plots.marginals import plot_marginals
 from resispec_verify.report.plots.position import plot_position
 from resispec_verify.report.plots.shaping import plot_exploration
 from resispec_verify.report.plots.svg import inline_svg, panels
+from resispec_verify.report.rules_page import html_page
 from resispec_verify.report.verdicts import remarks
 from resispec_verify.rules import Rule
 from resispec_verify.tables.columns import merge
@@ -100,8 +101,8 @@ def _overall(found: Found) -> list[PageSection]:
         PageSection(
             "What each rule emits",
             "First: total variation of the emitted law from the target, position by position, each rule "
-            "sorted by itself. Second: probability that a candidate is emitted, against the limit that no "
-            "exact rule exceeds.",
+            "sorted by itself; below the dashed line only rounding is left. Second: probability that a "
+            "candidate is emitted, against the limit that no exact rule exceeds; a mark a position.",
             panels(plot_marginals(rows), "m"),
             position_records(rows),
         )
@@ -111,11 +112,14 @@ def _overall(found: Found) -> list[PageSection]:
         pictures.append(
             PageSection(
                 "From candidate to candidate",
-                "Before each candidate: P(accepted | looked at), and how far the residual is from the draft. "
+                "First: P(accepted | looked at), candidate by candidate; then what all of them are worth, "
+                "against what no exact rule exceeds. Small: how far the residual is from the draft, and what "
+                "one more candidate adds. "
                 "Lines are means over positions, bands (of up to three lines) reach from 10 to 90 %. A point "
                 "is left out where most of the paths to it were not followed. EAL: expected accepted length.",
-                panels(plot_drift(drifts), "d"),
+                panels(plot_drift(drifts), "d", large=LARGE),
                 drift_records(drifts),
+                large=LARGE,
             )
         )
     return pictures
@@ -137,7 +141,7 @@ def _worst(found: Found, rules: tuple[Rule, ...], candidates: int, texts: Texts)
     curve = PageSection(
         "How near the draft a residual can be",
         f"Theorem 2 of the ResiSpec paper at {where}: the least L1 distance of a residual of mass Z from "
-        "the draft, the budgets that rules choose, and what these are worth.",
+        "the draft, the budgets that rules choose, and what these are worth. Only marks are rules.",
         panels(plot_exploration(exploration), "e"),
         curves[:: max(1, -(-len(curves) // MOST_ROWS))],
     )
