@@ -214,7 +214,7 @@ def _allowed(
 
 def _greedy(target: Any, draft: Any, length: int, most: Callable[..., Fraction]) -> dict[Any, Fraction]:
     """A(s) > 0 on one path, from the first token on."""
-    found = {(): Fraction(1)}
+    found: dict[Any, Fraction] = {(): Fraction(1)}
     for size in range(1, length + 1):
         for s, drawn in sequence_law(draft, size).items():
             if s[:-1] in found and (mass := most(drawn, target(s[:-1])[s[-1]], found[s[:-1]])):

@@ -60,7 +60,8 @@ def prove(*, best: Best = of_any_rule) -> ProofReport:
     best : callable (target, draft, shape, siblings) -> accepted tokens
         Anything smaller than `of_any_rule` is a mutation, which must fail.
     """
-    checks, lines = [], list(LINES)
+    checks: list[tuple[str, bool]] = []
+    lines: list[str] = list(LINES)
     for rule, siblings, shape, called, size, denominators, apart in SOUGHT:
         found = next(_shorter(rule, siblings, shape, size, denominators, apart, best), None)
         checks.append((f"{rule}, {called}: a pair exists on which it is not the longest", found is not None))
