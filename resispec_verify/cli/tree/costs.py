@@ -131,7 +131,7 @@ def assumptions(cost: StepCost) -> str:
     )
     return (
         f"ms: a step is a target pass over the tree ({draft}), straight lines between the sizes of "
-        f"{cost.where.removeprefix('--cost ')}, nothing else costs; +- is of the length alone."
+        f"{cost.where.removeprefix('--cost ')}, nothing else costs."
     )
 
 

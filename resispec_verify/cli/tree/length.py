@@ -77,7 +77,7 @@ def length(
             console, title, [_record(r) for r in results], dispensable=_DISPENSABLE if cost else DISPENSABLE
         )
         if cost:
-            print_lines(console, [*map(in_words, best), assumptions(cost)])
+            print_lines(console, [*map(in_words, best), f"{assumptions(cost)} +- is of the length alone."])
         if demands.given:
             unit = "prefixes, taken as independent"
             print_lines(console, [line for r in results for line in demands_in_words(r, unit)])
