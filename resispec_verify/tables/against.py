@@ -4,9 +4,9 @@ Verdicts are certified: where they differ, nothing else needs to be said. Of the
 variation, acceptance, its limit) a change is
 
 - ``none``: the certified intervals of both overlap, so that there may be no change at all;
-- ``significant`` or ``not significant``: by a two-sided t-test over positions, paired where both runs hold the same
-  positions of the same files (by their SHA-256), and of two samples else (Welch). All tests of one comparison share
-  ``alpha`` (Bonferroni). Positions count as independent, which those of one text are not quite;
+- ``significant`` or ``not significant``: by a two-sided t-test over positions, paired where both runs hold the
+  same positions of the same files (by their SHA-256), and of two samples else (Welch). All tests of one comparison
+  share ``alpha`` (Bonferroni). Positions count as independent, which those of one text are not quite;
 - ``not tested``: the earlier report holds no standard errors, or there is one position.
 """
 
@@ -25,6 +25,10 @@ from resispec_verify.schema import SCHEMA
 __all__ = ["Change", "changes", "read_report", "standard_error"]
 
 COMMANDS = ("kl", "report")
+NEEDED = {
+    "rule", "temperature", "candidates", "positions", "verdict", "tv_mean", "tv_mean_bounds", "acceptance",
+    "acceptance_total_bounds", "limit_mean", "rounding_max",
+}  # fmt: skip
 MEASURES = ("tv", "acceptance", "limit")
 
 
@@ -76,6 +80,8 @@ def read_report(path: Path) -> dict[str, Any]:
     if "form" in report:
         raise InputError(f"--against {path}: intervals of top-k files; give a report over whole rows")
     rows = [row for row in report["results"] if row.get("marginal") == "operational"]
+    if any(not row.keys() >= NEEDED for row in rows):
+        raise InputError(f"--against {path}: its rows lack numbers; write it anew with kl --json")
     if not rows:
         raise InputError(f"--against {path}: it has no verdicts; write it without --marginal path-identity")
     return {**report, "results": rows}
@@ -97,16 +103,10 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any], alpha: float) -> lis
     both = [key for key in now if key in before]
     level = alpha / max(1, len(both) * len(MEASURES))
     pairs = [(_name(key), before[key], now[key]) for key in both]
-    found = [
-        Change(
-            name,
-            "verdict",
-            a["verdict"],
-            b["verdict"],
-            "certified" if a["verdict"] != b["verdict"] else "none",
-        )
-        for name, a, b in pairs
-    ]
+    found = []
+    for name, a, b in pairs:
+        said = "certified" if a["verdict"] != b["verdict"] else "none"
+        found.append(Change(name, "verdict", a["verdict"], b["verdict"], said))
     found += [_compared(name, measure, a, b, level) for name, a, b in pairs for measure in MEASURES]
     found += [Change(_name(k), "verdict", None, now[k]["verdict"], "new") for k in now if k not in before]
     found += [Change(_name(k), "verdict", before[k]["verdict"], None, "gone") for k in before if k not in now]
@@ -133,9 +133,7 @@ def _bounds(row: Mapping[str, Any], measure: str) -> tuple[float, float] | None:
 
 
 def _mean(row: Mapping[str, Any], measure: str) -> float | None:
-    return {"tv": row["tv_mean"], "acceptance": math.fsum(row["acceptance"]), "limit": row["limit_mean"]}[
-        measure
-    ]
+    return math.fsum(row["acceptance"]) if measure == "acceptance" else row[f"{measure}_mean"]
 
 
 def _compared(name: str, measure: str, a: Mapping[str, Any], b: Mapping[str, Any], level: float) -> Change:
@@ -172,15 +170,16 @@ def _by_position(row: Mapping[str, Any], measure: str) -> dict[tuple[str, int], 
 
 def _two_samples(a: Mapping[str, Any], b: Mapping[str, Any], measure: str) -> tuple[str, float | None]:
     """Welch's test, from the standard errors."""
-    errors = [(row.get("standard_errors") or {}).get(measure) for row in (a, b)]
-    means = [_mean(row, measure) for row in (a, b)]
-    if None in errors or None in means:
+    first, second = ((row.get("standard_errors") or {}).get(measure) for row in (a, b))
+    before, now = _mean(a, measure), _mean(b, measure)
+    if first is None or second is None or before is None or now is None:
         return "", None
+    errors, change = (first, second), now - before
     squares = [error**2 for error in errors]
     freedom = sum(s**2 / (row["positions"] - 1) for s, row in zip(squares, (a, b), strict=True))
     if freedom == 0:
-        return "two samples", _chance(means[1] - means[0], 0.0, 1)
-    return "two samples", _chance(means[1] - means[0], math.sqrt(sum(squares)), sum(squares) ** 2 / freedom)
+        return "two samples", _chance(change, 0.0, 1)
+    return "two samples", _chance(change, math.sqrt(sum(squares)), sum(squares) ** 2 / freedom)
 
 
 def _chance(difference: float, error: float, freedom: float) -> float:
