@@ -55,6 +55,7 @@ def changes_section(changes: Sequence[Change], alpha: float, old: object) -> Pag
     """The same as a section of the page."""
     caption = (
         f"{changes_in_words(changes, alpha)} Of means over positions: none where certified intervals "
-        "overlap; else a t-test over positions, paired where both runs hold the same positions of the same files."
+        "overlap; else a t-test over positions, paired where both runs hold the same positions of the same "
+        "files."
     )
     return PageSection(f"What changed since {old}", caption, [], _records(changes))

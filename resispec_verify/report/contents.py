@@ -97,14 +97,8 @@ def found_report(found: Found) -> dict[str, Any]:
         }
         for row in found.rows
     ]
-    names = {
-        "file": "path",
-        "vocabulary": "vocab",
-        "stored as": "dtype",
-        "bytes": "size",
-        "SHA-256": "sha256",
-    }
-    facts = [{names.get(key, key): value for key, value in fact.items()} for fact in found.facts]
+    names = {"file": "path", "positions": "positions", "vocabulary": "vocab", "SHA-256": "sha256"}
+    facts = [{name: fact[shown] for shown, name in names.items()} for fact in found.facts]
     return envelope("report", results, kl_direction=KL_DIRECTION, dumps=facts)
 
 

@@ -4,9 +4,9 @@ Verdicts are certified: where they differ, nothing else needs to be said. Of the
 variation, acceptance, its limit) a change is
 
 - ``none``: the certified intervals of both overlap, so that there may be no change at all;
-- ``significant`` or ``not significant``: by a two-sided t-test over positions, paired where both runs hold the
-  same positions of the same files (by their SHA-256), and of two samples else (Welch). All tests of one comparison
-  share ``alpha`` (Bonferroni). Positions count as independent, which those of one text are not quite;
+- ``significant`` or ``not significant``: by a two-sided t-test over positions, paired where both runs hold
+  the same positions of the same files (by their SHA-256), and of two samples else (Welch). All tests of one
+  comparison share ``alpha`` (Bonferroni). Positions count as independent; those of one text are not quite;
 - ``not tested``: the earlier report holds no standard errors, or there is one position.
 """
 

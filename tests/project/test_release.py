@@ -1,6 +1,5 @@
 """What others build on: exit statuses as documented, the action, hooks, citation, schemas, the example that fails."""
 
-import json
 import re
 import shlex
 import subprocess
