@@ -23,16 +23,17 @@ from resispec_verify.report.plots.svg import inline_svg, panels
 from resispec_verify.report.rules_page import html_page
 from resispec_verify.report.verdicts import remarks
 from resispec_verify.rules import Rule
+from resispec_verify.schema import envelope
 from resispec_verify.tables.columns import merge
 from resispec_verify.tables.drift_summary import DriftRow, drift_records
 from resispec_verify.tables.position import look_at
 from resispec_verify.tables.reading import Reading, pairs_of, position_range
 from resispec_verify.tables.row import Row, label
 from resispec_verify.tables.shaping import curve_records, explore_pair
-from resispec_verify.tables.summary import position_records, summarize
+from resispec_verify.tables.summary import KL_DIRECTION, position_records, summarize
 from resispec_verify.tables.table import Table, pool
 
-__all__ = ["Found", "report_page"]
+__all__ = ["Found", "found_report", "report_page"]
 
 #: The texts of tokens.
 Texts = Callable[[list[int]], dict[int, str]] | None
@@ -81,14 +82,42 @@ def _constant(positions: list[int]) -> list[str]:
     return [f"{len(positions)} rows of equal values (first: {positions[0]})"] if positions else []
 
 
-def report_page(found: Found, rules: tuple[Rule, ...], candidates: int, texts: Texts, command: str) -> str:
-    """The page, as HTML."""
+def found_report(found: Found) -> dict[str, Any]:
+    """The page's verdicts as JSON, with the numbers of every position that a later run is held against."""
+    digests = {fact["file"]: fact["SHA-256"] for fact in found.facts}
+    results = [
+        {
+            **summarize(row),
+            "by_position": {
+                "sha256": [digests[path] for path in row.source],
+                "position": row.position,
+                "tv": row.tv,
+                "acceptance": [sum(each) for each in row.acceptance],
+                "limit": row.limit,
+            },
+        }
+        for row in found.rows
+    ]
+    names = {"file": "path", "positions": "positions", "vocabulary": "vocab", "SHA-256": "sha256"}
+    facts = [{name: fact[shown] for shown, name in names.items()} for fact in found.facts]
+    return envelope("report", results, kl_direction=KL_DIRECTION, dumps=facts)
+
+
+def report_page(
+    found: Found,
+    rules: tuple[Rule, ...],
+    candidates: int,
+    texts: Texts,
+    command: str,
+    changed: PageSection | None = None,
+) -> str:
+    """The page, as HTML; what changed since an earlier one comes before the pictures."""
     names = ", ".join(dict.fromkeys(Path(dump.path).name for dump in found.dumps))
     return html_page(
         f"Speculative decoding rules on {names}",
         [{**summarize(row), "label": label(row.rule)} for row in found.rows],
         remarks(found.rows),
-        [*_overall(found), *_worst(found, rules, candidates, texts)],
+        [*([changed] if changed else []), *_overall(found), *_worst(found, rules, candidates, texts)],
         command,
         {"Dumps": found.facts, "Versions": _versions()},
     )

@@ -98,7 +98,7 @@ def _section(picture: PageSection, number: int) -> str:
     if small := "".join(f'<div class="panel">{svg}</div>' for svg in picture.svgs[count:]):
         drawn = f'{drawn}</figure><figure class="panels small">{small}'
     body = f"<h2>{escape(picture.title)}</h2><p>{escape(picture.caption)}</p>"
-    body += f'<figure class="{kind}">{drawn}</figure>'
+    body += f'<figure class="{kind}">{drawn}</figure>' if drawn else ""
     if picture.records:
         shown = picture.records[:MOST_ROWS]
         cut = (
@@ -106,7 +106,7 @@ def _section(picture: PageSection, number: int) -> str:
         )
         data = base64.b64encode(csv_text(picture.records).encode()).decode()
         body += (
-            f"<details><summary>Numbers{cut}</summary>"
+            f"<details{'' if drawn else ' open'}><summary>Numbers{cut}</summary>"
             f'<p><a download="figure-{number + 1}.csv" href="data:text/csv;base64,{data}">all as CSV</a></p>'
             f"{table(shown, scroll=True)}</details>"
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from resispec_verify.schema import envelope, plain
+from resispec_verify.tables.against import standard_error
 from resispec_verify.tables.means import known_mean, mean
 from resispec_verify.tables.row import Row, label
 from resispec_verify.verdict import Tier, Verdict
@@ -61,6 +62,11 @@ def _operational_details(row: Row) -> dict[str, Any]:
     return {
         "tier": Tier.CERTIFIED,
         "rounding_max": max(row.rounding),
+        "standard_errors": {
+            "tv": standard_error(row.tv),
+            "acceptance": standard_error([sum(each) for each in row.acceptance]),
+            "limit": standard_error(row.limit),
+        },
         "verdict_counts": {v.value: row.verdict.count(v) for v in Verdict},
         "positions_undecidable": len(row.undecidable()),
         "positions_over_budget": sum(row.exhausted),
