@@ -214,3 +214,20 @@ def test_what_cannot_be_certified_is_refused(monkeypatch):
     monkeypatch.setattr(exact_programs, "_ZERO", 1e9)  # everything counts as 0
     with pytest.raises(Uncertified, match="no optimum in fractions"):
         optimum(program)
+
+
+def test_the_pairs_of_the_verdicts():
+    """docs/trees.md: what published rules leave, beside the longest step."""
+    half, most = memoryless(f("1/2", "1/2")), memoryless(f("1/5", "4/5"))
+    less, last = memoryless(f("2/5", "3/5")), memoryless(f(0, "1/3", "2/3"))
+    even, one = memoryless(f("1/3", "1/3", "1/3")), (((),), ())
+    for name, siblings, p, q, shape, length, longest in (
+        ("gbv", "iid", half, half, fork(2, 1), F(3, 4), 1),
+        ("gbv", "iid", most, less, fork(2, 1), F(24, 25), 1),
+        ("gbv", "iid", most, less, fork(2, 2), F(233, 125), F(1219, 625)),
+        ("traversal", "without-replacement", last, even, fork(2, 1), F(5, 6), 1),
+        ("traversal", "without-replacement", P, Q, one, F(14, 9), F(5, 3)),
+        ("univer", "best-and-one", P, Q, fork(2, 2), F(16, 9), F(17, 9)),
+    ):
+        assert accepted(tree_law(name, p, q, shape)) == length
+        assert longest_step(p, q, shape, siblings).value == longest
