@@ -202,7 +202,9 @@ class CheckedPolicy(StopPolicy):
         """
         rows, length = path.shape
         with guarded(f"{self.where}: kept"):
-            found = np.asarray(self.policy.kept(drafts.copy(), path.copy()), dtype=np.float64)
+            given = np.asarray(self.policy.kept(drafts.copy(), path.copy()))
+            # an imaginary part would only be warned of
+            found = given.astype(np.float64, casting="unsafe" if given.dtype.kind != "c" else "same_kind")
         if found.shape != (rows, length + 1):
             raise InputError(
                 f"{self.where}: kept gives an array of shape {found.shape}; give ({rows}, {length + 1}): a "
