@@ -1,7 +1,7 @@
 """Measures every cost of docs/performance.md, and writes the page with its picture and table.
 
     python benchmarks/run.py [--dump FILE] [--quick] [--markdown docs/performance.md]
-        [--only TEXT --kept FILE]
+        [--only TEXT --kept FILE] [--redraw CSV]
 
 Needs the extra ``bench`` (pytest-benchmark, which does the timing). Each ratio is of two things timed in
 turns, so that both see the same machine. Without ``--markdown`` the page is only printed; with it, the growth
@@ -10,6 +10,7 @@ figures mean nothing.
 
 In pieces: ``--only start_up --kept FILE`` measures the tests whose names hold that text (pytest's ``-k``) and
 puts them into FILE, in the place of earlier figures; what is printed and written is made of all in FILE.
+``--redraw docs/img/performance-growth.csv`` measures nothing and draws the picture beside the file.
 """
 
 from __future__ import annotations
@@ -28,16 +29,21 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from resispec_verify.dumps import open_dump
 from resispec_verify.errors import InputError
+from resispec_verify.report.plots.palette import looks
+from resispec_verify.report.plots.words import legend_below
 
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parent / "examples" / "smollm2-skip6-N8-fp16.pt"
 AXES = {"V": "tokens V (one position, n = 3)", "n": "candidates n (one position)", "N": "positions N (n = 3)"}
 
-
+HEADS = {
+    "V": "A larger vocabulary", "n": "More candidates", "N": "A longer dump",
+}  # fmt: skip
 OPTIONS = (
     "-qx -p no:cacheprovider -p no:xdist --disable-warnings -o filterwarnings=default "
     "-o python_files=bench_*.py --benchmark-quiet --benchmark-disable-gc"
@@ -109,25 +115,62 @@ def exponent(points: np.ndarray) -> float:
 
 
 def draw(growth: dict[str, dict[str, np.ndarray]], path: Path) -> None:
-    """One panel an axis, log-log, and the points as CSV beside the picture."""
+    """One panel an axis, log-log."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure = Figure(figsize=(12, 4), layout="constrained")
+    figure = Figure(figsize=(12, 4.8), layout="constrained")
     panels = figure.subplots(1, len(growth), squeeze=False)[0]
+    rules = list(dict.fromkeys(rule for by_rule in growth.values() for rule in by_rule))
+    style = dict(zip(rules, looks((rule.partition(",")[0], rule) for rule in rules), strict=True))
     for axes, (against, by_rule) in zip(panels, growth.items(), strict=True):
-        for marker, (rule, points) in zip("osD^", by_rule.items(), strict=False):
-            axes.plot(*points, marker=marker, label=f"{rule}: {against}^{exponent(points):.2f}")
+        slopes = []
+        for rule, points in by_rule.items():
+            look = style[rule]
+            axes.plot(*points, marker=look.marker, color=look.colour, label=rule, markersize=5)
+            slopes.append((float(points[1, -1]), f" {exponent(points):.2f}", look.colour))
+        for (_, text, colour), y in zip(sorted(slopes), _apart(axes, sorted(slopes)), strict=True):
+            axes.annotate(text, (1.0, y), xycoords="axes fraction", color=colour, va="center", fontsize=9)
         axes.set_xscale("log", base=2)
         axes.set(yscale="log", xlabel=AXES[against], ylabel="seconds")
-        axes.legend(fontsize="small")
+        axes.set_title(HEADS[against], fontsize=11, loc="left")
         axes.grid(alpha=0.3)
+    entries = dict(zip(*reversed(panels[0].get_legend_handles_labels()), strict=True))
+    legend_below(figure, entries, "Medians; at the right of each line its exponent, by least squares.")
     with matplotlib.rc_context({"savefig.dpi": 110}):
         figure.savefig(path, metadata={"Software": None})
-    with path.with_suffix(".csv").open("w", newline="", encoding="utf-8") as file:
+
+
+def _apart(axes: Axes, ends: list[tuple[float, str, str]]) -> list[float]:
+    """Heights of labels, of 1, from the lowest: where the lines end, and no two on each other."""
+    axes.set_yscale("log")
+    low, high = np.log10(axes.get_ylim())
+    found: list[float] = []
+    for end, *_ in ends:
+        here = (np.log10(end) - low) / (high - low)
+        found.append(max(here, found[-1] + 0.05) if found else here)
+    return found
+
+
+def write_points(growth: dict[str, dict[str, np.ndarray]], path: Path) -> None:
+    """The points of the picture, as CSV."""
+    with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["against", "rule", "size", "seconds"])
         for against, by_rule in growth.items():
             for rule, points in by_rule.items():
                 writer.writerows([against, rule, int(size), f"{s:.6g}"] for size, s in points.T)
+
+
+def read_points(path: Path) -> dict[str, dict[str, np.ndarray]]:
+    """What `write_points` wrote."""
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            curve = found.setdefault(row["against"], {}).setdefault(row["rule"], [])
+            curve.append((float(row["size"]), float(row["seconds"])))
+    return {
+        against: {rule: np.asarray(points).T for rule, points in by_rule.items()}
+        for against, by_rule in found.items()
+    }
 
 
 def machine() -> str:
@@ -223,7 +266,11 @@ def main() -> None:
     )
     parser.add_argument("--only", default="", help="tests whose names hold this, as pytest's -k")
     parser.add_argument("--kept", type=Path, help="JSON file to which results are added")
+    parser.add_argument("--redraw", type=Path, metavar="CSV", help="only draw the points of this file again")
     arguments = parser.parse_args()
+    if arguments.redraw:
+        draw(read_points(arguments.redraw), arguments.redraw.with_suffix(".png"))
+        return
     if arguments.only and arguments.markdown and not arguments.kept:
         parser.error("--only measures a part: with --markdown it needs --kept")
     try:
@@ -236,7 +283,9 @@ def main() -> None:
     text = page(arguments.dump, arguments.quick, load, benchmarks)
     print(text)
     if arguments.markdown:
-        draw(curves(benchmarks), arguments.markdown.parent / "img" / "performance-growth.png")
+        picture = arguments.markdown.parent / "img" / "performance-growth.png"
+        draw(curves(benchmarks), picture)
+        write_points(curves(benchmarks), picture.with_suffix(".csv"))
         arguments.markdown.write_text(text, encoding="utf-8")
 
 

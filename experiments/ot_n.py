@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from pairs import Job, main
 from tables import line_logs, markdown, mean, page, save, write_csv
 
-from resispec_verify.report.plots.marginals import COLOURS, MARKERS
+from resispec_verify.report.plots.palette import looks
 from resispec_verify.tables.specinfer_bound import largest_ratio, most_accepted
 
 CANDIDATES = 3
@@ -68,11 +68,12 @@ def render(job: Job) -> None:
     grid = np.linspace(0, 1, 401)
     for axes, temperature in zip(panels, temperatures, strict=True):
         pairs = [key for key in found if key[1] == temperature]
-        for key, colour, marker in zip(pairs, COLOURS, MARKERS, strict=False):
+        drawn_as = looks((pair, None) for pair, _ in pairs)
+        for key, look in zip(pairs, drawn_as, strict=True):
             accepted, limit, _ = found[key].T
             axes.plot(
-                accepted, limit, linestyle="", marker=marker, color=colour, alpha=0.35, markersize=4,
-                markeredgewidth=0, label=key[0],
+                accepted, limit, linestyle="", marker=look.marker, color=look.colour, alpha=0.35,
+                markersize=4, markeredgewidth=0, label=key[0],
             )  # fmt: skip
         curve = [most_accepted(a, CANDIDATES) for a in grid]
         axes.plot(grid, curve, color="0.1", label="the most that any exact rule can")
