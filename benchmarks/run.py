@@ -1,6 +1,6 @@
-"""Measures every cost of docs/performance.md, and writes the page with its picture and table.
+"""Measures every cost of docs/howto/scale.md, and writes the page with its picture and table.
 
-    python benchmarks/run.py [--dump FILE] [--quick] [--markdown docs/performance.md]
+    python benchmarks/run.py [--dump FILE] [--quick] [--markdown docs/howto/scale.md]
         [--only TEXT --kept FILE] [--redraw CSV]
 
 Needs the extra ``bench`` (pytest-benchmark, which does the timing). Each ratio is of two things timed in
@@ -216,7 +216,7 @@ a short one. This page is written by one command:
 
 ```console
 $ pip install 'resispec-verify[bench]'
-$ python benchmarks/run.py --dump {dump} --markdown docs/performance.md
+$ python benchmarks/run.py --dump {dump} --markdown docs/howto/scale.md
 ```
 
 Any flat dump will do; `record` makes one, and without `--dump` it is the bundled example. At most 128

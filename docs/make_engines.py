@@ -1,4 +1,4 @@
-"""Write the table of docs/engines.md from resispec_verify/engines/known.
+"""Write the table of docs/reference/engines.md from resispec_verify/engines/known.
 
     python docs/make_engines.py [--check]
 

@@ -1,4 +1,4 @@
-"""Write docs/rules-table.md from what the rational oracle measures.
+"""Write docs/reference/rules.md from what the rational oracle measures.
 
     python docs/make_rules_table.py [--check]
 

@@ -1,4 +1,4 @@
-"""Write the ledger and the statements of the proofs into docs/theory.md, by running every proof.
+"""Write the ledger and the statements of the proofs into docs/explanation/theory.md, by running every proof.
 
     python docs/make_theory.py [--check]
 

@@ -1,4 +1,4 @@
-"""Write docs/claims.md: its text from claims_template.md, its numbers from the logs in results/.
+"""Write docs/explanation/claims.md: its text from claims_template.md, its numbers from the logs in results/.
 
     python experiments/claims.py [--check]
 

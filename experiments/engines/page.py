@@ -1,4 +1,4 @@
-"""The table of docs/engines.md, from the results of `run.py` and the judgements of the wrappers.
+"""The table of docs/reference/engines.md, from the results of `run.py` and the judgements of the wrappers.
 
     python experiments/engines/page.py [--check]
 

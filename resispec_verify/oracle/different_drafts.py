@@ -18,7 +18,7 @@ the k-th, only its averaged masses ``A_k <= W_k q_k`` matter, and ``sum_k A_k <=
 ``O_k = sum_{j >= k} W_j q_j`` and ``Phi(O) = sum_x min(p(x), O(x))``, what is accepted from k on is
 ``W_k - z <= Phi(O_k)``, z being the probability that all are rejected. In return, any W with
 ``W_1 = 1`` and ``W_k - z = Phi(O_k)`` for every k is attained by ``A_k = min(p, O_k) - min(p, O_{k+1})``:
-priority to the last. The least z for which they exist is the optimum (docs/optimal-sequential.md).
+priority to the last. The least z for which they exist is the optimum (docs/explanation/optimal-rules.md).
 """
 
 from __future__ import annotations

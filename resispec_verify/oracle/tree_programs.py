@@ -5,7 +5,7 @@ accepts begins with s, it is lossless for the target's chain P iff ``A(sx) <= P(
 (the rest is the mass of the correction), and the A that rules have are those of plans that leave each tree
 on paths of it. A rule with lookahead l decides for good that it accepts s when it has seen the levels up to
 ``|s| + l``; with ``l >= depth - 1`` it sees the whole tree. All laws are known to it, also off the tree. The
-proofs are in docs/trees.md.
+proofs are in docs/explanation/trees.md.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def test_pages_can_be_named_and_others_are_refused(regenerate, monkeypatch, caps
     monkeypatch.chdir(ROOT)
     seen = []
     monkeypatch.setattr(regenerate, "stale", lambda path: seen.append(path) or [])
-    monkeypatch.setattr("sys.argv", ["regenerate.py", "--check", "docs/rules.md"])
+    monkeypatch.setattr("sys.argv", ["regenerate.py", "--check", "docs/reference/rules.md"])
     assert regenerate.main() == 0
     assert seen == [ROOT / "docs" / "rules.md"]
     for word in ("docs/nothing.md", "--chek"):

@@ -1,4 +1,4 @@
-"""docs/gpu.md says of every file of the room what it has run on."""
+"""docs/reference/backends.md says of every file of the room what it has run on."""
 
 from __future__ import annotations
 

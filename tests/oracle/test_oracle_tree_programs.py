@@ -122,7 +122,7 @@ def test_by_node_over_one_candidate_is_token_by_token():
     rng = random.Random(5)
     p, q = random_chain(rng, 3), random_chain(rng, 3)
     assert node_law("specinfer", p, q, fork(1, 3)) == block_law("speculative", p, q, 3)
-    # docs/specinfer-bound.md: 83/27 and 99/27 with the final token, in d5b2
+    # docs/explanation/optimal-rules.md: 83/27 and 99/27 with the final token, in d5b2
     laws_p = chain({(): f("4/9", "5/9")}, f("1/2", "1/2"))
     laws_q = chain({(): f("2/3", "1/3")}, f("1/2", "1/2"))
 
@@ -217,7 +217,7 @@ def test_what_cannot_be_certified_is_refused(monkeypatch):
 
 
 def test_the_pairs_of_the_verdicts():
-    """docs/trees.md: what published rules leave, beside the longest step."""
+    """docs/explanation/trees.md: what published rules leave, beside the longest step."""
     half, most = memoryless(f("1/2", "1/2")), memoryless(f("1/5", "4/5"))
     less, last = memoryless(f("2/5", "3/5")), memoryless(f(0, "1/3", "2/3"))
     even, one = memoryless(f("1/3", "1/3", "1/3")), (((),), ())

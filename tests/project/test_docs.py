@@ -44,9 +44,9 @@ def test_every_command_has_a_section(capsys):
     shown = capsys.readouterr().out
     assert set(re.findall(r"^│ ([a-z]+) ", shown, re.MULTILINE)) == set(COMMANDS)
     lacks = [command for command in COMMANDS if section(command) is None]
-    assert not lacks, f"docs/usage.md needs the sections {', '.join(lacks)}"
+    assert not lacks, f"docs/reference/commands/index.md needs the sections {', '.join(lacks)}"
     listed = re.findall(r"^\| \[`(\w+)`\]\(#\1\) \|", USAGE, re.MULTILINE)
-    assert sorted(listed) == sorted(COMMANDS), "the first table of docs/usage.md lists every command once"
+    assert sorted(listed) == sorted(COMMANDS), "the first table of docs/reference/commands/index.md lists every command once"
 
 
 @pytest.mark.parametrize("command", WITH_OPTIONS)
@@ -58,7 +58,7 @@ def test_usage_names_every_option(command, capsys):
     usage = section(command.split()[0]) or ""
     assert options
     lacks = unnamed(options, usage)
-    assert not lacks, f"name {', '.join(lacks)} in the section '{command.split()[0]}' of docs/usage.md"
+    assert not lacks, f"name {', '.join(lacks)} in the section '{command.split()[0]}' of docs/reference/commands/index.md"
 
 
 def unnamed(options, usage):

@@ -31,7 +31,7 @@ def missing(rule, sections=SECTIONS):
     elif rule.open_parameters and not KNOWN[name].values:
         yield f"a value for {', '.join(rule.open_parameters)} in tests/helpers/shipped_rules.py"
     if name not in sections:
-        yield f"a section '## {name}' in docs/rules.md"
+        yield f"a section '## {name}' in docs/reference/rules.md"
 
 
 @pytest.mark.parametrize("rule", SHIPPED, ids=lambda rule: rule.name)

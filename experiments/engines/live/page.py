@@ -1,4 +1,4 @@
-"""The table of live audits in docs/engines.md, from what `resispec-verify audit --json` wrote.
+"""The table of live audits in docs/reference/engines.md, from what `resispec-verify audit --json` wrote.
 
     python experiments/engines/live/page.py --keep llamacpp-plain RESULT.json
     python experiments/engines/live/page.py [--check]
