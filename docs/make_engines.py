@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parent / "engines.md"
+PAGE = Path(__file__).parent / "reference" / "engines.md"
 BEGIN = "<!-- begin: python docs/make_engines.py -->\n"
 END = "<!-- end: python docs/make_engines.py -->\n"
 

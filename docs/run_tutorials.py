@@ -6,8 +6,8 @@ A page is followed in an empty folder beside which nothing is touched; the check
 into it, and this interpreter and its commands come first in PATH. Of a page
 
 * the block after ``<!-- file: NAME -->`` is written to NAME,
-* the commands of a ``console`` block (after ``$ ``) are run by one bash for the whole page, but for those that
-  install,
+* the commands of a ``console`` block (after ``$ ``) are run by one bash for the whole page; those that install
+  are not,
 * a ``python`` block runs as a script, after those before it,
 * the block after ``<!-- shown -->`` is what the block before it printed: line by line, numbers aside; a line
   ``...`` stands for any lines.
@@ -28,7 +28,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TUTORIALS = ROOT / "docs" / "tutorials"
-BLOCK = re.compile(r"^(?:<!-- (?P<mark>.+?) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(
+    r"^(?:<!-- (?P<mark>.+?) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
+)
 INSTALLS = ("pip install", "python3 -m venv", "git clone", "cd ", "source ")
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 SECONDS = 900
@@ -121,7 +123,11 @@ def follow(path: Path) -> list[str]:
         last = None
         for place, block in enumerate(blocks(page)):
             if block.mark == "shown":
-                printed = outputs[last].read_text(encoding="utf-8") if last in outputs and outputs[last].exists() else ""
+                printed = (
+                    outputs[last].read_text(encoding="utf-8")
+                    if last in outputs and outputs[last].exists()
+                    else ""
+                )
                 missing = agrees(block.text, printed)
                 if missing is not None:
                     found.append(f"line {block.line}: not printed: {missing!r}\nprinted was:\n{printed}")

@@ -28,7 +28,7 @@ from tables import logs, markdown
 
 from resispec_verify.tables.specinfer_bound import largest_ratio, most_accepted
 
-PAGE = HERE.parent / "docs" / "claims.md"
+PAGE = HERE.parent / "docs" / "explanation" / "claims.md"
 PICTURE = HERE.parent / "docs" / "img" / "ot_n.png"
 TEMPLATE = HERE / "claims_template.md"
 

@@ -17,7 +17,7 @@ from typing import Any
 import survey
 from run import OUT, ROOT
 
-PAGE = ROOT / "docs" / "engines.md"
+PAGE = ROOT / "docs" / "reference" / "engines.md"
 BEGIN = "<!-- survey: begin, written by experiments/engines/page.py -->"
 END = "<!-- survey: end -->"
 COLUMNS = (

@@ -29,7 +29,7 @@ from resispec_verify.verdict import Verdict
 
 HERE = Path(__file__).resolve().parent
 LOG = HERE.parent / "results" / "topk" / "recorded.csv"
-PAGE = HERE.parents[1] / "docs" / "topk.md"
+PAGE = HERE.parents[1] / "docs" / "explanation" / "top-k-bounds.md"
 BEGIN, END = "<!-- generated: recorded -->\n", "<!-- end -->"
 KS = (20, 100, 1000)
 N = 3

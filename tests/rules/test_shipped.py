@@ -14,7 +14,7 @@ from resispec_verify.oracle import MARGINALS, PATH_RULES, TREE_RULES
 from resispec_verify.rules import Rule, SpecInfer, make_rule
 from resispec_verify.rules.registry import SHIPPED
 
-PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "rules.md"
 SECTIONS = set(re.findall(r"^##+ (\S+)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs" / "engines.md"
+PAGE = ROOT / "docs" / "reference" / "engines.md"
 OUT = ROOT / "experiments" / "results" / "engines" / "live"
 BEGIN = "<!-- live audits: begin, written by experiments/engines/live/page.py -->"
 END = "<!-- live audits: end -->"
