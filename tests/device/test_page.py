@@ -1,4 +1,4 @@
-"""docs/reference/backends.md says of every file of the room how it was checked, and warns once that no GPU ran it."""
+"""docs/reference/backends.md says how every file of the room was checked, and once that no GPU ran it."""
 
 from __future__ import annotations
 
