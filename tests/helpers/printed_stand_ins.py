@@ -7,7 +7,7 @@ import io
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import top_helpers
@@ -119,23 +119,36 @@ def write_for(folder: Path, arguments: list[str]) -> None:
 
 
 def engine_of_the_pages(function: str) -> str:
-    """The block that a page says to save as ``engine.py``, "without the last lines"."""
-    for page in pages():
-        text = page.read_text(encoding="utf-8")
-        for found in re.finditer(r"^```python\n(.*?)^```\n+Save it as `engine.py`", text, re.M | re.S):
-            code = found[1].rpartition("```python\n")[2]
-            if f"def {function}(" in code:
-                return code.partition("\nfrom resispec_verify")[0]
+    """The block that is ``engine.py`` of a page, without what a page says to leave out."""
+    for code in (*_marked("engine.py"), *_saved_as("engine.py")):
+        if f"def {function}(" in code:
+            return code.partition("\nfrom resispec_verify")[0]
     raise AssertionError(f"no page has a block with {function} that is to be saved as engine.py")
 
 
 def test_of_the_pages() -> str:
-    """The block that a page calls ``test_engine.py``."""
+    """The block that is ``test_engine.py`` of a page."""
+    for code in _marked("test_engine.py"):
+        return code
+    raise AssertionError("no page has a block that is to be saved as test_engine.py")
+
+
+def _marked(name: str) -> Iterator[str]:
+    """Blocks of the tutorials below ``<!-- file: NAME -->``."""
     for page in pages():
         text = page.read_text(encoding="utf-8")
-        if found := re.search(r"as `test_engine.py`:\n\n```\w+\n(.*?)^```", text, re.M | re.S):
-            return found[1]
-    raise AssertionError("no page has a block that is to be saved as test_engine.py")
+        for found in re.finditer(rf"<!-- file: {re.escape(name)} -->\n```\w+\n(.*?)^```", text, re.M | re.S):
+            yield found[1]
+
+
+def _saved_as(name: str) -> Iterator[str]:
+    """Blocks above the words that say to save them."""
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        for found in re.finditer(
+            rf"^```python\n(.*?)^```\n+Save it as `{re.escape(name)}`", text, re.M | re.S
+        ):
+            yield found[1].rpartition("```python\n")[2]
 
 
 def _top_files(folder: Path, arguments: list[str]) -> None:
