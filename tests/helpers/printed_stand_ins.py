@@ -61,7 +61,8 @@ def write(folder: Path) -> None:
         (folder / name).mkdir(parents=True)
     shutil.copy(ROOT / "examples" / "my_rule.py", folder / "path" / "to")
     (folder / "path" / "to" / "engine.py").write_text(BLOCK_SAMPLER)
-    (folder / "test_engine.py").write_text(test_of_the_pages())
+    for name in ("test_engine.py", "policies.py"):
+        (folder / name).write_text(next(_marked(name)))
     (folder / "prompts.txt").write_text("the cat\nthe hat\n")
     (folder / "extra-llm-api-config.yml").write_text(
         "speculative_config:\n  decoding_type: Eagle\n  max_draft_len: 3\n"
@@ -126,28 +127,19 @@ def engine_of_the_pages(function: str) -> str:
     raise AssertionError(f"no page has a block with {function} that is to be saved as engine.py")
 
 
-def test_of_the_pages() -> str:
-    """The block that is ``test_engine.py`` of a page."""
-    for code in _marked("test_engine.py"):
-        return code
-    raise AssertionError("no page has a block that is to be saved as test_engine.py")
-
-
 def _marked(name: str) -> Iterator[str]:
-    """Blocks of the tutorials below ``<!-- file: NAME -->``."""
+    """Blocks of pages below ``<!-- file: NAME -->``."""
+    block = re.compile(rf"<!-- file: {re.escape(name)} -->\n```\w+\n(.*?)^```", re.M | re.S)
     for page in pages():
-        text = page.read_text(encoding="utf-8")
-        for found in re.finditer(rf"<!-- file: {re.escape(name)} -->\n```\w+\n(.*?)^```", text, re.M | re.S):
+        for found in block.finditer(page.read_text(encoding="utf-8")):
             yield found[1]
 
 
 def _saved_as(name: str) -> Iterator[str]:
     """Blocks above the words that say to save them."""
+    block = re.compile(rf"^```python\n(.*?)^```\n+Save it as `{re.escape(name)}`", re.M | re.S)
     for page in pages():
-        text = page.read_text(encoding="utf-8")
-        for found in re.finditer(
-            rf"^```python\n(.*?)^```\n+Save it as `{re.escape(name)}`", text, re.M | re.S
-        ):
+        for found in block.finditer(page.read_text(encoding="utf-8")):
             yield found[1].rpartition("```python\n")[2]
 
 
