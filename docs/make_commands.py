@@ -23,6 +23,8 @@ SCHEMAS = ROOT / "resispec_verify" / "schemas"
 END = "<!-- end -->"
 #: Where a command has more options, the table says what each group of them is for.
 MOST_WITHOUT_GROUPS = 15
+#: Said once, on the page of all commands.
+OF_EVERY_REPORT = {"schema", "command", "results"}
 #: How help says what is done where an option is not given.
 DEFAULTS = (
     re.compile(r"\s*Default: (?P<default>.+?)\.(?= |$)"),
@@ -113,40 +115,36 @@ def _types(schema: dict[str, Any]) -> list[str]:
     """The types of a key in words of JSON; that it may be null is not said."""
     if "$ref" in schema:
         return ["number"]
-    if "const" in schema:
-        return [json.dumps(schema["const"])]
     if "enum" in schema:
         return [f"`{value}`" for value in schema["enum"] if value is not None]
-    parts = [_types(part) for part in schema.get("anyOf", ())]
-    if parts:
-        return list(dict.fromkeys(word for part in parts for word in part))
+    words = [word for part in schema.get("anyOf", ()) for word in _types(part)]
     kinds = schema.get("type", [])
-    words = []
     for kind in [kinds] if isinstance(kinds, str) else kinds:
         of = " or ".join(_types(schema["items"])) if kind == "array" and "items" in schema else ""
         words.append(f"array of {of}" if of else kind)
-    return [word for word in words if word != "null"] or ["any"]
+    return [word for word in dict.fromkeys(words) if word != "null"]
 
 
-def _keys(schema: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str, str]]:
-    """Key, type and meaning; of objects within, the keys that have a meaning of their own."""
+def _keys(schema: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, list[str], str]]:
+    """Key, types and meaning; of objects within, the keys that have a meaning of their own."""
     for part in schema.get("anyOf", ()):
         yield from _keys(part, prefix)
     if isinstance(schema.get("items"), dict):
         yield from _keys(schema["items"], prefix)
     for key, value in schema.get("properties", {}).items():
-        if "description" in value:
-            yield f"`{prefix}{key}`", ", ".join(_types(value)), value["description"]
-        yield from _keys(value, f"{prefix}{key}.")
+        if "description" in value and prefix + key not in OF_EVERY_REPORT:
+            yield f"`{prefix}{key}`", _types(value), value["description"]
+        yield from _keys(value, "" if key == "results" else f"{prefix}{key}.")
 
 
 def keys_of(command: str) -> list[str]:
-    """The table of the keys of a report, those of `results` without that word in front."""
+    """The table of the keys of a report; a line for those that follow each other and share a meaning."""
     schema = json.loads((SCHEMAS / f"{command}-1.json").read_text(encoding="utf-8"))
-    found = [(key.replace("`results.", "`"), kind, said) for key, kind, said in _keys(schema)]
     lines = ["", "| key | type | meaning |", "|---|---|---|"]
-    for (kind, said), rows in groupby(found, key=lambda row: row[1:]):
-        lines.append(f"| {', '.join(row[0] for row in rows)} | {kind} | {said} |")
+    for said, group in groupby(_keys(schema), key=lambda row: row[2]):
+        rows = list(group)
+        types = dict.fromkeys(word for row in rows for word in row[1])
+        lines.append(f"| {', '.join(row[0] for row in rows)} | {', '.join(types)} | {said} |")
     return [*lines, ""]
 
 
