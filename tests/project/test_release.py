@@ -1,5 +1,6 @@
 """What others build on: exit statuses as documented, the action, hooks, schemas, the example that fails."""
 
+import json
 import re
 import shlex
 import subprocess
