@@ -1,15 +1,16 @@
-"""Measures every cost of docs/performance.md, and writes the page with its picture and table.
+"""Measures every cost of docs/howto/scale.md, and writes the page with its picture and table.
 
-    python benchmarks/run.py [--dump FILE] [--quick] [--markdown docs/performance.md]
-        [--only TEXT --kept FILE]
+    python benchmarks/run.py [--dump FILE] [--quick] [--page docs/howto/scale.md]
+        [--only TEXT --kept FILE] [--redraw CSV]
 
 Needs the extra ``bench`` (pytest-benchmark, which does the timing). Each ratio is of two things timed in
-turns, so that both see the same machine. Without ``--markdown`` the page is only printed; with it, the growth
+turns, so that both see the same machine. Without ``--page`` the figures are only printed; with it, the growth
 curves go to ``img/performance-growth.png`` and ``.csv`` beside it. ``--quick`` only shows that it runs: its
 figures mean nothing.
 
 In pieces: ``--only start_up --kept FILE`` measures the tests whose names hold that text (pytest's ``-k``) and
 puts them into FILE, in the place of earlier figures; what is printed and written is made of all in FILE.
+``--redraw docs/img/performance-growth.csv`` measures nothing and draws the picture beside the file.
 """
 
 from __future__ import annotations
@@ -28,16 +29,21 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from resispec_verify.dumps import open_dump
 from resispec_verify.errors import InputError
+from resispec_verify.report.plots.palette import looks
+from resispec_verify.report.plots.words import legend_below
 
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parent / "examples" / "smollm2-skip6-N8-fp16.pt"
 AXES = {"V": "tokens V (one position, n = 3)", "n": "candidates n (one position)", "N": "positions N (n = 3)"}
 
-
+HEADS = {
+    "V": "A larger vocabulary", "n": "More candidates", "N": "A longer dump",
+}  # fmt: skip
 OPTIONS = (
     "-qx -p no:cacheprovider -p no:xdist --disable-warnings -o filterwarnings=default "
     "-o python_files=bench_*.py --benchmark-quiet --benchmark-disable-gc"
@@ -109,25 +115,62 @@ def exponent(points: np.ndarray) -> float:
 
 
 def draw(growth: dict[str, dict[str, np.ndarray]], path: Path) -> None:
-    """One panel an axis, log-log, and the points as CSV beside the picture."""
+    """One panel an axis, log-log."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure = Figure(figsize=(12, 4), layout="constrained")
+    figure = Figure(figsize=(12, 4.8), layout="constrained")
     panels = figure.subplots(1, len(growth), squeeze=False)[0]
+    rules = list(dict.fromkeys(rule for by_rule in growth.values() for rule in by_rule))
+    style = dict(zip(rules, looks((rule.partition(",")[0], rule) for rule in rules), strict=True))
     for axes, (against, by_rule) in zip(panels, growth.items(), strict=True):
-        for marker, (rule, points) in zip("osD^", by_rule.items(), strict=False):
-            axes.plot(*points, marker=marker, label=f"{rule}: {against}^{exponent(points):.2f}")
+        slopes = []
+        for rule, points in by_rule.items():
+            look = style[rule]
+            axes.plot(*points, marker=look.marker, color=look.colour, label=rule, markersize=5)
+            slopes.append((float(points[1, -1]), f" {exponent(points):.2f}", look.colour))
+        for (_, text, colour), y in zip(sorted(slopes), _apart(axes, sorted(slopes)), strict=True):
+            axes.annotate(text, (1.0, y), xycoords="axes fraction", color=colour, va="center", fontsize=9)
         axes.set_xscale("log", base=2)
         axes.set(yscale="log", xlabel=AXES[against], ylabel="seconds")
-        axes.legend(fontsize="small")
+        axes.set_title(HEADS[against], fontsize=11, loc="left")
         axes.grid(alpha=0.3)
+    entries = dict(zip(*reversed(panels[0].get_legend_handles_labels()), strict=True))
+    legend_below(figure, entries, "Medians; at the right of each line its exponent, by least squares.")
     with matplotlib.rc_context({"savefig.dpi": 110}):
         figure.savefig(path, metadata={"Software": None})
-    with path.with_suffix(".csv").open("w", newline="", encoding="utf-8") as file:
+
+
+def _apart(axes: Axes, ends: list[tuple[float, str, str]]) -> list[float]:
+    """Heights of labels, of 1, from the lowest: where the lines end, and no two on each other."""
+    axes.set_yscale("log")
+    low, high = np.log10(axes.get_ylim())
+    found: list[float] = []
+    for end, *_ in ends:
+        here = (np.log10(end) - low) / (high - low)
+        found.append(max(here, found[-1] + 0.05) if found else here)
+    return found
+
+
+def write_points(growth: dict[str, dict[str, np.ndarray]], path: Path) -> None:
+    """The points of the picture, as CSV."""
+    with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["against", "rule", "size", "seconds"])
         for against, by_rule in growth.items():
             for rule, points in by_rule.items():
                 writer.writerows([against, rule, int(size), f"{s:.6g}"] for size, s in points.T)
+
+
+def read_points(path: Path) -> dict[str, dict[str, np.ndarray]]:
+    """What `write_points` wrote."""
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            curve = found.setdefault(row["against"], {}).setdefault(row["rule"], [])
+            curve.append((float(row["size"]), float(row["seconds"])))
+    return {
+        against: {rule: np.asarray(points).T for rule, points in by_rule.items()}
+        for against, by_rule in found.items()
+    }
 
 
 def machine() -> str:
@@ -165,24 +208,24 @@ def page(dump: Path, quick: bool, load: float, benchmarks: list[dict[str, Any]])
     )
 
 
+MARKS = ("<!-- generated: performance -->\n", "<!-- end -->")
 PAGE = """\
-# What it costs
 {warnings}
 Times depend on the machine and its load; ratios less, though other work slows a long measurement more than
-a short one. This page is written by one command:
+a short one. These figures are written by one command:
 
 ```console
 $ pip install 'resispec-verify[bench]'
-$ python benchmarks/run.py --dump {dump} --markdown docs/performance.md
+$ python benchmarks/run.py --dump {dump} --page docs/howto/scale.md
 ```
 
 Any flat dump will do; `record` makes one, and without `--dump` it is the bundled example. At most 128
 positions are looked at. Leave the machine alone while it runs (some minutes). The figures below are from
 `{dump}`, on {machine}; load average when it began: {load:.1f}.
 
-There are no figures for a GPU yet: see [](gpu.md). What a dump larger than memory costs is in [](scale.md).
+There are no figures for a GPU yet: see [GPU](../reference/backends.md#gpu).
 
-## Ratios
+### Ratios
 
 Of two things timed in turns in the same run, by
 [pytest-benchmark](https://pytest-benchmark.readthedocs.io). Softmaxes are in float64. The *middle half* is
@@ -198,11 +241,11 @@ ResiSpec's cost varies by orders of magnitude between positions: it is the numbe
 be rejected one after the other, large where target and draft are both nearly flat. `--max-expansions` bounds
 the work, and the certified gap says what was left out.
 
-## Growth
+### Growth
 
-![Time against V, n and N, log-log](img/performance-growth.png)
+![Time against V, n and N, log-log](../img/performance-growth.png)
 
-Exponents fitted by least squares to the logarithms ([the points](img/performance-growth.csv)). V: random
+Exponents fitted by least squares to the logarithms ([the points](../img/performance-growth.csv)). V: random
 laws, a disturbed Zipf law; n: the dump's first position; N: the dump's first positions, as `kl` evaluates
 them on one thread. `resispec` has n = 2 and gap 1e-3 throughout. What a call costs by itself flattens the
 curves at small sizes.
@@ -219,13 +262,20 @@ def main() -> None:
     parser.add_argument("--dump", type=Path, default=EXAMPLE)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument(
-        "--markdown", type=Path, help="write the page here, and its picture to img/ beside it"
+        "--markdown", type=Path, help="write a page of its own here, and its picture to img/ beside it"
+    )
+    parser.add_argument(
+        "--page", type=Path, help="write between the marks of this page, and the picture to ../img/"
     )
     parser.add_argument("--only", default="", help="tests whose names hold this, as pytest's -k")
     parser.add_argument("--kept", type=Path, help="JSON file to which results are added")
+    parser.add_argument("--redraw", type=Path, metavar="CSV", help="only draw the points of this file again")
     arguments = parser.parse_args()
-    if arguments.only and arguments.markdown and not arguments.kept:
-        parser.error("--only measures a part: with --markdown it needs --kept")
+    if arguments.redraw:
+        draw(read_points(arguments.redraw), arguments.redraw.with_suffix(".png"))
+        return
+    if arguments.only and (arguments.markdown or arguments.page) and not arguments.kept:
+        parser.error("--only measures a part: with --markdown and --page it needs --kept")
     try:
         open_dump(arguments.dump)
     except InputError as error:
@@ -236,8 +286,17 @@ def main() -> None:
     text = page(arguments.dump, arguments.quick, load, benchmarks)
     print(text)
     if arguments.markdown:
-        draw(curves(benchmarks), arguments.markdown.parent / "img" / "performance-growth.png")
-        arguments.markdown.write_text(text, encoding="utf-8")
+        picture = arguments.markdown.parent / "img" / "performance-growth.png"
+        draw(curves(benchmarks), picture)
+        write_points(curves(benchmarks), picture.with_suffix(".csv"))
+        alone = text.replace("### ", "## ").replace("(../img/", "(img/")
+        arguments.markdown.write_text(f"# What it costs\n\n{alone}", encoding="utf-8")
+    if arguments.page:
+        picture = arguments.page.parent.parent / "img" / "performance-growth.png"
+        draw(curves(benchmarks), picture)
+        write_points(curves(benchmarks), picture.with_suffix(".csv"))
+        head, _, rest = arguments.page.read_text(encoding="utf-8").partition(MARKS[0])
+        arguments.page.write_text(head + MARKS[0] + text + MARKS[1] + rest.partition(MARKS[1])[2], encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A rule of one's own: resispec-verify kl --logits DUMP.pt --rule examples/my_rule.py:EarlyStop"""
+"""A rule of one's own: resispec-verify kl DUMP.pt --rule examples/my_rule.py:EarlyStop"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write docs/claims.md: its text from claims_template.md, its numbers from the logs in results/.
+"""Write docs/explanation/claims.md: its text from claims_template.md, its numbers from the logs in results/.
 
     python experiments/claims.py [--check]
 
@@ -28,7 +28,7 @@ from tables import line_logs, logs, markdown
 
 from resispec_verify.tables.specinfer_bound import largest_ratio, most_accepted
 
-PAGE = HERE.parent / "docs" / "claims.md"
+PAGE = HERE.parent / "docs" / "explanation" / "claims.md"
 PICTURE = HERE.parent / "docs" / "img" / "ot_n.png"
 TEMPLATE = HERE / "claims_template.md"
 

@@ -16,7 +16,7 @@ from pairs import Job, ModelPair, main
 from recorded import dump, report
 from tables import logs, markdown, page, save
 
-from resispec_verify.report.plots.marginals import COLOURS, MARKERS
+from resispec_verify.report.plots.palette import MARKERS, colour_of
 
 RULES = ("specinfer", "resispec", "optimal-sequential")
 NOTE = """Where a mean over all rejection paths is not known exactly its certified bounds are given.
@@ -52,14 +52,14 @@ def render(job: Job) -> None:
     table = []
     for axes, temperature in zip(panels, temperatures, strict=True):
         for log, marker in zip(found, MARKERS, strict=False):
-            for rule, colour in zip(RULES, (COLOURS[1], COLOURS[0], COLOURS[2]), strict=True):
+            for rule in RULES:
                 rows = [r for r in log["results"] if (r["rule"], r["temperature"]) == (rule, temperature)]
                 seen = [
                     row for row in rows if row["acceptance_gap"] is not None and row["acceptance_gap"] <= 0.5
                 ]
                 axes.plot(
                     [row["index"] for row in seen], [row["acceptance_conditional"] for row in seen],
-                    color=colour, marker=marker, label=f"{rule}, {log['pair']}",
+                    color=colour_of(rule), marker=marker, label=f"{rule}, {log['pair']}",
                 )  # fmt: skip
                 table.append((log["pair"], rule, f"{temperature:g}", *map(_cell, rows)))
         axes.set(xlabel="candidate", ylim=(0, 1.02), title=f"T = {temperature:g}")

@@ -24,7 +24,7 @@ from tables import logs, markdown, page, save
 from resispec_verify.backends import get_backend
 from resispec_verify.decoding import decode_steps, tree_model
 from resispec_verify.dumps import open_dump
-from resispec_verify.report.plots.marginals import COLOURS
+from resispec_verify.report.plots.palette import BLUE, ORANGE
 from resispec_verify.rules import make_rule
 from resispec_verify.tables.runtime import results, time_steps
 
@@ -70,7 +70,7 @@ def render(job: Job) -> None:
     figure = Figure(figsize=(10, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1.6, 1))
     y, start = np.arange(len(METHODS)), np.zeros(len(METHODS))
-    for phase, name, colour in zip(PHASES, NAMES, ("0.75", COLOURS[1], COLOURS[0]), strict=True):
+    for phase, name, colour in zip(PHASES, NAMES, ("0.75", BLUE, ORANGE), strict=True):
         milliseconds = np.asarray([1e3 * row[phase] for row in found[0]["steps"]])
         left.barh(y, milliseconds, left=start, color=colour, label=name)
         start = start + milliseconds

@@ -8,9 +8,10 @@ both depend on the laws p and q there alone. After a prefix s the step has reach
            = E of m(x_1) / p(x_1) ... m(x_(k-1)) / p(x_(k-1)) a(s x_1 ... x_(k-1)),  x_i from the target,
 
 since ``m <= p``. So a text of the target tells of every rule, every number of candidates and every place in
-it as a start, and all factors are in [0, 1]: no candidate is drawn. The two bounds of docs/trees.md come in
-the same way, without the skew of weights by 1 / pi: that of rules which decide by node has ``OT`` for a and
-``min(p, 1 - (1 - q)^n)`` for m; that of all exact rules is the mean of ``min(1, pi / p)`` of k tokens.
+it as a start, and all factors are in [0, 1]: no candidate is drawn. The two bounds of
+docs/explanation/trees.md come in the same way, without the skew of weights by 1 / pi: that of rules which
+decide by node has ``OT`` for a and ``min(p, 1 - (1 - q)^n)`` for m; that of all exact rules is the mean of
+``min(1, pi / p)`` of k tokens.
 
 **By a rule's own walk.** A rule that is not exact may emit what the target never does, and its m is out of
 reach. It walks by itself: at a node it is shown several sets of candidates, its acceptance is averaged over

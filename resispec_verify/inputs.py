@@ -248,12 +248,27 @@ def _check_shapes(found: dict[str, Any], dimensions: int | None, *, rows: int = 
         if array.ndim < 1 or (dimensions is not None and array.ndim != dimensions):
             wanted = {1: "(V,)", 2: "(rows, V)"}.get(dimensions or 0, "(..., V)")
             remedy = f"; for one row give {name}[None]" if dimensions == 2 and array.ndim == 1 else ""
+            remedy = (
+                f"; give {name}.reshape(-1, {shape[-1]})" if dimensions == 2 and array.ndim > 2 else remedy
+            )
             raise InputError(f"{name} must have shape {wanted}, got {shape}{remedy}")
         if shape[-1] == 0 or (rows and 0 in shape):
             what = "tokens" if shape[-1] == 0 else "rows"
             raise InputError(f"{name} has no {what}: its shape is {shape}; give at least one")
         if shape != tuple(like.shape):
-            raise InputError(f"{first} has shape {tuple(like.shape)} but {name} has {shape}; they must match")
+            raise InputError(
+                f"{first} has shape {tuple(like.shape)} but {name} has {shape}; they must match: "
+                f"{_matching(name, shape, tuple(like.shape))}"
+            )
+
+
+def _matching(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    """What to give instead of an array of another shape."""
+    if shape[-1] == wanted[-1] and math.prod(shape) == math.prod(wanted):
+        return f"if its rows are the same positions in the same order, give {name}.reshape{wanted}"
+    if len(shape) == len(wanted) == 2 and shape == wanted[::-1]:
+        return "give both as (rows, V); one has its axes the wrong way round, and .T turns them"
+    return "give the same rows, over the same vocabulary, of both"
 
 
 def _given(name: str, value: Any) -> _Given:

@@ -15,12 +15,17 @@ from functools import cached_property
 
 from resispec_verify.errors import InputError
 
-__all__ = ["MOST_LEVELS", "MOST_NODES", "Topology"]
+__all__ = ["MOST_LEVELS", "MOST_NODES", "TREE_FORMS", "Topology"]
 
 #: More nodes than any tree that is verified in one forward pass has.
 MOST_NODES = 2**16
 #: The same for its levels, the root included.
 MOST_LEVELS = 512
+#: How a tree is written, on every command line and in every message.
+TREE_FORMS = (
+    "levels with the root and children of each node, as d5b3; children by level, as 4,2,1; or the parent of "
+    "each node, as -1,0,0,1"
+)
 
 
 @dataclass(frozen=True)
@@ -43,10 +48,11 @@ class Topology:
 
     def __post_init__(self) -> None:
         if not self.parents or self.parents[0] != -1:
-            raise InputError("a tree starts with its root: the first parent is -1")
+            raise InputError("a tree starts with its root: the first parent is -1; put it first")
         if len(self.parents) > MOST_NODES:
             raise InputError(
-                f"a tree of {len(self.parents)} nodes; at most {MOST_NODES} are verified at once"
+                f"a tree of {len(self.parents)} nodes; at most {MOST_NODES} are verified at once; take a "
+                "smaller one"
             )
         for node, parent in enumerate(self.parents[1:], start=1):
             if not 0 <= parent < node:
@@ -55,13 +61,19 @@ class Topology:
                     f"{node - 1}, so number the nodes from the root outwards"
                 )
         if self.levels > MOST_LEVELS:
-            raise InputError(f"a tree of {self.levels} levels; at most {MOST_LEVELS} are verified at once")
+            raise InputError(
+                f"a tree of {self.levels} levels; at most {MOST_LEVELS} are verified at once; take a "
+                "smaller one"
+            )
 
     @classmethod
     def complete(cls, depth: int, branching: int) -> Topology:
         """The complete tree of `depth` levels, the root included, breadth-first."""
         if depth < 1 or branching < 1:
-            raise InputError(f"d{depth}b{branching}: a tree has at least one level and one branch")
+            raise InputError(
+                f"d{depth}b{branching}: a tree has at least one level and one branch; write d1b1 for a "
+                "root alone"
+            )
         nodes, width = 0, 1
         for _ in range(depth):
             nodes, width = nodes + width, width * branching
@@ -77,7 +89,9 @@ class Topology:
         parents, level = [-1], [0]
         for width in widths:
             if width < 1:
-                raise InputError(f"children by level {list(widths)}: each level needs at least one")
+                raise InputError(
+                    f"children by level {list(widths)}: each level needs at least one; parents begin with -1"
+                )
             if len(parents) + width * len(level) > MOST_NODES:
                 raise InputError(
                     f"children by level {list(widths)} make more than {MOST_NODES} nodes; take a smaller tree"
@@ -89,17 +103,18 @@ class Topology:
 
     @classmethod
     def parse(cls, text: str) -> Topology:
-        """A tree from ``d5b3`` or from its parents, ``-1,0,0,1``."""
+        """A tree as people write one: ``d5b3``, children by level, ``4,2,1``, or parents, ``-1,0,0,1``.
+
+        Parents begin with -1, which no number of children is.
+        """
         short = re.fullmatch(r"d(\d{1,6})b(\d{1,6})", text.strip())
         if short:
             return cls.complete(int(short[1]), int(short[2]))
         parts = text.split(",")
         if not all(re.fullmatch(r"\s*-?\d{1,9}\s*", part) for part in parts):
-            raise InputError(
-                f"{text[:40]!r} is no tree; give its levels and branches, like d5b3, or the parent of each "
-                "node, like -1,0,0,1"
-            )
-        return cls(tuple(int(part) for part in parts))
+            raise InputError(f"{text[:40]!r} is no tree; give {TREE_FORMS}")
+        numbers = [int(part) for part in parts]
+        return cls(tuple(numbers)) if numbers[0] < 0 else cls.by_level(numbers)
 
     @property
     def nodes(self) -> int:

@@ -34,7 +34,7 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures of a page are made, but not rendered: that is what takes the time."""
-    monkeypatch.setattr("resispec_verify.report.plots.svg.panels", lambda figure, prefix: ["<svg></svg>"])
+    monkeypatch.setattr("resispec_verify.report.plots.svg.panels", lambda *_, **__: ["<svg></svg>"])
 
 
 @pytest.hookimpl(tryfirst=True)

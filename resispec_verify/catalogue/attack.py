@@ -7,7 +7,6 @@ confirmed in exact fractions by the rational oracle and can be checked by hand.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from resispec_verify.catalogue.measured import CATALOGUE, CHAINS, Case, Law, measure, witness_of
-from resispec_verify.errors import InputError
+from resispec_verify.errors import InputError, did_you_mean
 from resispec_verify.oracle import (
     MARGINALS,
     PATH_RULES,
@@ -360,11 +359,10 @@ def _text(value: Fraction) -> str:
 def _check(name: str, vocab: int, candidates: int | None, seconds: float) -> None:
     if name not in MARGINALS and name not in PATH_RULES:
         known = [rule for rule in CATALOGUE if rule in MARGINALS or rule in PATH_RULES]
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, known) or f" (those it can attack: {', '.join(known)})"
         why = "the oracle has no transcription of" if name in CATALOGUE else "unknown rule"
         why = "trees are not searched, and this rule decides about them:" if name in TREE_RULES else why
-        raise InputError(f"--attack: {why} {name!r}{hint} (those it can attack: {', '.join(known)})")
+        raise InputError(f"--attack: {why} {name!r}{hint}")
     if not 2 <= vocab <= 8:
         raise InputError(f"--vocab must be 2 to 8 for enumeration in fractions, got {vocab}")
     if candidates is not None and candidates not in (allowed := counts_of(name)):

@@ -61,16 +61,6 @@ def _fail(message: str) -> int:
     return 2
 
 
-def _usage(error: Any) -> str:
-    """A usage error as one line with the remedy."""
-    text = " ".join(str(error).split())
-    return (
-        text
-        if "--help" in text
-        else f"{text} See '{' '.join([PROGRAM, *(error.command_chain or ()), '--help'])}'."
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     from resispec_verify.cli.interrupts import INTERRUPTED, Interrupts
@@ -110,9 +100,9 @@ def _failed(error: BaseException) -> int:
     if isinstance(error, InputError):
         return _fail(str(error))
     if isinstance(error, cyclopts.CycloptsError):
-        # A converter's own message is wrapped; it is the better one.
-        inner = error.__cause__ if isinstance(error.__cause__, InputError) else None
-        return _fail(str(inner) if inner else _usage(error))
+        from resispec_verify.cli.usage import usage_line
+
+        return _fail(usage_line(error, PROGRAM, make_app))
     if not isinstance(error, OSError):
         raise error
     abandon_stdout()

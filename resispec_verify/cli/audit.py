@@ -19,12 +19,12 @@ from resispec_verify.audit.servers import connect
 from resispec_verify.audit.settings import AuditResult, AuditSettings, audit_report
 from resispec_verify.cli import interrupts
 from resispec_verify.cli.options.group import Options, command_line
-from resispec_verify.cli.options.outputs import JsonOption
+from resispec_verify.cli.options.outputs import CaseOptions, JsonOption
 from resispec_verify.cli.output import stdout_is, write_text
 from resispec_verify.cli.parameters import Count, File, Flag, Number, Text
 from resispec_verify.cli.user_samplers import load_callable
 from resispec_verify.errors import InputError
-from resispec_verify.report.audits import print_audit, print_files
+from resispec_verify.report.audits import audit_cases, files_cases, print_audit, print_files
 from resispec_verify.runs.journal import Journal
 from resispec_verify.schema import envelope
 
@@ -80,7 +80,8 @@ class EngineOptions(Options):
             os.path.exists(on[0]) and os.path.exists(off[0]) and os.path.samefile(on[0], off[0])
         ):
             raise InputError(
-                f"{_public(on[0])}: is both audited and its own reference; nothing would be compared"
+                f"{_public(on[0])}: is both audited and its own reference; nothing would be compared: give "
+                "the same engine without speculation"
             )
         return on[0], off[0]
 
@@ -162,6 +163,7 @@ def audit(
     requests: RequestOptions = RequestOptions(),
     effort: AuditEffortOptions = AuditEffortOptions(),
     output: AuditOutputOptions = AuditOutputOptions(),
+    ci: CaseOptions = CaseOptions(),
 ) -> int:
     """Is a running engine lossless? Its tokens against the law of the same engine without speculation.
 
@@ -171,12 +173,16 @@ def audit(
     Parameters
     ----------
     engine
-        What is audited: --url need not be written. The code of FILE.py is executed.
+        What is audited: --url need not be written. FILE.py:NAME may be package.module:NAME; its code is
+        executed.
     """
     on, off = engines.both(engine)
-    output.check()
+    output.check(junit=ci.file())
+    for name in (on, off):
+        _no_address(name)
     if on.endswith(FILES) or off.endswith(FILES):
-        return _files(on, off, requests, effort, output)
+        found = _files(on, off, requests, effort, output)
+        return ci.tell("audit", files_cases(found))
     prompts = PROMPTS if requests.prompts is None else read_prompts(requests.prompts)
     result = _Audit(engines, requests, effort, output).run(on, off, prompts)
     console = output.write(audit_report(result))
@@ -187,7 +193,7 @@ def audit(
         command = command_line("audit", engines.shown(on, off), requests, effort, output)
         if write_text(output.out, audit_page(result, command)) and not stdout_is(output.out):
             console.print(f"{output.out}: the page", markup=False)
-    return 0 if result.verdict == "not-rejected" else 1
+    return ci.tell("audit", audit_cases(result))
 
 
 @dataclass
@@ -280,9 +286,9 @@ class _Audit:
 
 
 def _no_address(name: str) -> None:
-    """Refuse an address without its scheme, which would be read as FILE.py:function."""
+    """Refuse an address without its scheme, which would be read as FILE.py:NAME."""
     if "://" not in name and re.fullmatch(r"[\w.-]+:\d+(/\S*)?", name):
-        raise InputError(f"{name}: did you mean http://{name}?")
+        raise InputError(f"{name}: did you mean http://{name}? Give the scheme, or FILE.py:NAME")
 
 
 def _public(address: str) -> str:
@@ -292,8 +298,8 @@ def _public(address: str) -> str:
 
 def _files(
     on: str, off: str, requests: RequestOptions, effort: AuditEffortOptions, output: AuditOutputOptions
-) -> int:
-    """Two files of completions."""
+) -> dict[str, Any]:
+    """Two files of completions, printed; what was found."""
     if not (on.endswith(FILES) and off.endswith(FILES)):
         raise InputError(f"{on} and {off}: give two files of completions (.jsonl), or two engines")
     if output.out is not None or output.resume is not None:
@@ -301,7 +307,7 @@ def _files(
     found = audit_files(Path(on), Path(off), requests.first, effort.alpha, effort.power)
     console = output.write(envelope("audit", [found]))
     print_files(found, console)
-    return 0 if found["verdict"] == "not-rejected" else 1
+    return found
 
 
 @contextmanager

@@ -8,14 +8,14 @@ import numpy as np
 
 from resispec_verify.cli import check_apart
 from resispec_verify.cli.options.group import PROGRAM, Options, defaults_of, values_of, words_of
-from resispec_verify.cli.options.outputs import JsonOption
+from resispec_verify.cli.options.outputs import CaseOptions, JsonOption
 from resispec_verify.cli.options.readings import TemperatureOption
 from resispec_verify.cli.options.sources import DumpOptions, HandOptions
 from resispec_verify.cli.output import files_read, open_dump
 from resispec_verify.cli.parameters import Count, Flag, Names, Number, Text
 from resispec_verify.dumps import FlatDump
 from resispec_verify.errors import InputError
-from resispec_verify.report.answers import print_check
+from resispec_verify.report.answers import check_cases, print_check
 from resispec_verify.report.table import print_lines, printable
 from resispec_verify.sampler_check.battery import Input
 from resispec_verify.sampler_check.settings import DRAWS, CheckSettings, check_report
@@ -26,7 +26,7 @@ from resispec_verify.tables.reading import Reading, pairs_of, resolved
 FIRST_POSITIONS = 4
 # Options on which draws depend, besides the seed; and those that only say where pairs come from.
 AGAIN = (
-    "rule", "ragged", "input", "target", "draft", "logits", "positions", "only_logits", "temperature",
+    "rule", "ragged", "stop", "input", "target", "draft", "logits", "positions", "only_logits", "temperature",
     "draws", "no_search", "no_boundary", "fail_ends", "style", "candidates", "proposal", "flat", "uniforms",
     "give", "dtype", "offset", "arrays", "alpha",
 )  # fmt: skip
@@ -52,6 +52,9 @@ class CallOptions(Options):
         The rule whose acceptance a reported acceptance is compared with.
     ragged
         For --style block: also paths of different lengths, padded with -1.
+    stop
+        For --style block: also paths that this draft-length policy cuts first; path/to/file.py:NAME, a
+        StopPolicy. Its code is executed.
     flat
         For --style block: rows one after the other, with cumulative lengths, instead of padding.
     uniforms
@@ -71,6 +74,7 @@ class CallOptions(Options):
     proposal: Literal["iid", "without-replacement", "top", "beams"] = "iid"
     rule: Text | None = None
     ragged: Flag = False
+    stop: Text | None = None
     flat: Flag = False
     uniforms: Flag = False
     give: Literal["probabilities", "logits", "log-probabilities"] = "probabilities"
@@ -103,13 +107,15 @@ class PairOptions(TemperatureOption, DumpOptions, HandOptions):
     def inputs(self, style: str) -> list[Any] | None:
         """Inputs by name, by hand, and of dumps; None for the whole battery."""
         if (self.target is None) != (self.draft is None):
-            raise InputError("--target and --draft go together")
+            raise InputError("--target and --draft go together; give both")
         if STYLES[style].takes is not Input and (self.by_hand or self.logits):
             raise InputError(
                 f"--style {style} is checked on inputs of several positions; leave out --target and --logits"
             )
         if (self.positions is not None or self.temperature is not None) and not self.logits:
-            raise InputError("--positions and --temperature are for --logits")
+            raise InputError(
+                "--positions and --temperature are for dumps; give --logits DUMP, or leave them out"
+            )
         if self.only_logits and not self.logits:
             raise InputError(
                 "--only-logits leaves only positions of dumps, and no dump is given; give --logits DUMP"
@@ -167,6 +173,7 @@ def check(
     pairs: PairOptions = PairOptions(),
     effort: EffortOptions = EffortOptions(),
     output: JsonOption = JsonOption(),
+    ci: CaseOptions = CaseOptions(),
 ) -> int:
     """Is a sampler lossless? Draws from it, tested at a stated error rate; "not rejected" is no proof.
 
@@ -175,9 +182,11 @@ def check(
     Parameters
     ----------
     sampler
-        module:callable, path/to/file.py:callable, or "cmd:PROGRAM ARGUMENTS". Its code is executed.
+        FILE.py:NAME, package.module:NAME, or "cmd:PROGRAM ARGUMENTS". Its code is executed.
     """
-    output.check(files_read(pairs.paths))
+    output.check(files_read(pairs.paths), junit=ci.file())
+    if call.stop is not None and call.style != "block":
+        raise InputError(f"--stop is for --style block, whose paths it cuts, not for {call.style}")
     settings = CheckSettings(
         style=call.style, candidates=call.candidates, proposal=call.proposal, ragged=call.ragged,
         flat=call.flat, uniforms=call.uniforms, give=call.give, dtype=call.dtype, offset=call.offset,
@@ -188,14 +197,14 @@ def check(
         fail_ends=effort.fail_ends, seed=effort.seed,
     )  # fmt: skip
     result = check_apart.run_apart(
-        check_apart.SamplerJob(sampler, settings, call.rule, pairs.inputs(call.style))
+        check_apart.SamplerJob(sampler, settings, call.rule, call.stop, pairs.inputs(call.style))
     )
     console = output.write(check_report(sampler, call.style, result))
     print_check(sampler, result, console)
     if result.verdict == "rejected":
         again = _again(sampler, result.witness or {}, call, pairs, effort)
         print_lines(console, [printable(again, None)])
-    return 0 if result.verdict == "not-rejected" else 1
+    return ci.tell("check", check_cases(sampler, result))
 
 
 def _of_dump(dump: FlatDump, reading: Reading, alone: bool) -> list[Input]:

@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from resispec_verify.cli.user_rules import StartedInside
+from resispec_verify.cli.user_code import StartedInside
 from resispec_verify.errors import InputError
 from resispec_verify.sampler_check.settings import CheckResult, CheckSettings
 
@@ -39,14 +39,15 @@ class SamplerJob:
     sampler : str
         As on the command line.
     settings : CheckSettings
-        Without the rule, which may be a user's own class: the child loads that too.
-    rule : str or None
+        Without the rule and the policy, which may be of a user's own classes: the child loads them too.
+    rule, stop : str or None
     inputs : list of Input, or None
     """
 
     sampler: str
     settings: CheckSettings
     rule: str | None
+    stop: str | None
     inputs: list[Any] | None
 
 
@@ -92,7 +93,9 @@ def _started(job: SamplerJob) -> subprocess.Popen[bytes]:
             env={**os.environ, INSIDE: "1"},
         )
     except OSError as error:
-        raise InputError(f"a process for the sampler cannot be started: {error}") from None
+        raise InputError(
+            f"a process for the sampler cannot be started: {error}; make room for one and try again"
+        ) from None
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError), process.stdin as stdin:  # how it ended is told otherwise
         pickle.dump(job, stdin)
@@ -138,7 +141,7 @@ def _result(
 
 def _failed(job: SamplerJob, loaded: bool, reason: str) -> CheckResult:
     if not loaded:
-        raise InputError(f"{job.sampler}: {reason}, while it was loaded")
+        raise InputError(f"{job.sampler}: {reason}, while it was loaded; run it once by itself")
     chosen = job.settings
     return CheckResult(
         "error", [reason], 0, chosen.alpha, chosen.alpha, 1, chosen.power, chosen.seed, stopped="error"

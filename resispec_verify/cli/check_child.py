@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from resispec_verify.cli.user_rules import choose_rules
-from resispec_verify.cli.user_samplers import load_sampler
+from resispec_verify.cli.user_samplers import load_policy, load_sampler
 from resispec_verify.errors import InputError
 from resispec_verify.sampler_check.check import check_sampler
 
@@ -61,6 +61,8 @@ def _checked(job: Any, send: Any) -> Any:
     settings = job.settings
     if job.rule is not None:
         settings = dataclasses.replace(settings, rule=choose_rules([job.rule], settings.candidates)[0])
+    if job.stop is not None:
+        settings = dataclasses.replace(settings, stop=load_policy(job.stop))
     sampler = load_sampler(job.sampler, settings)
     send("loaded")
     return check_sampler(sampler, settings, inputs=job.inputs)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from resispec_verify.cli.options.group import Options, check_range, check_share
-from resispec_verify.cli.options.outputs import OutputOptions
+from resispec_verify.cli.options.group import check_range, check_share
+from resispec_verify.cli.options.outputs import CaseOptions, OutputOptions
 from resispec_verify.cli.options.readings import InputOption, RangeOptions, TemperatureOption, make_reading
 from resispec_verify.cli.options.sources import OpeningOptions
 from resispec_verify.cli.output import files_read, progress, say_notes
@@ -15,6 +15,7 @@ from resispec_verify.dumps import is_top
 from resispec_verify.errors import InputError
 from resispec_verify.logged.compare import compare_dumps
 from resispec_verify.logged.compare_summary import compare_report, comparison_records
+from resispec_verify.report.demands import compare_cases
 from resispec_verify.report.table import number, print_lines
 
 # Rows of the table: its columns are KL(A || B), KL(B || A), TV and p_B - p_A.
@@ -35,7 +36,7 @@ class ComparedOptions(OpeningOptions, InputOption, RangeOptions, TemperatureOpti
 
 
 @dataclass(frozen=True, kw_only=True)
-class LikenessOptions(Options):
+class LikenessOptions(CaseOptions):
     """What the exit status is to say."""
 
     max_tv: Number | None = None
@@ -43,10 +44,10 @@ class LikenessOptions(Options):
     require_same_top: Flag = False
     """Exit with 1 if the best token flips anywhere, near-ties not counted."""
 
-    def met(self, row: dict[str, Any]) -> bool:
-        """Whether a result meets them."""
-        over = self.max_tv is not None and row["tv_max"] > self.max_tv
-        return not over and not (self.require_same_top and row["flips"])
+    def judged(self, a: Path, b: Path, row: dict[str, Any]) -> int:
+        """Say whether a result meets them; the exit status."""
+        cases = compare_cases((a, b), row, max_tv=self.max_tv, require_same_top=self.require_same_top)
+        return self.tell("compare", cases)
 
 
 def compare(
@@ -70,7 +71,7 @@ def compare(
     tail
         How many of the worst positions to list.
     """
-    output.check(files_read([a, b]))
+    output.check(files_read([a, b]), junit=demands.file())
     check_share(max_tv=demands.max_tv)
     check_range(0, tail=tail)
     t = rows.temperature
@@ -89,7 +90,7 @@ def compare(
         say_notes(side)
     report = compare_report(result, tail)
     print_lines(output.write(report, lambda: list(comparison_records(result))), _lines(report))
-    return 0 if demands.met(report["results"][0]) else 1
+    return demands.judged(a, b, report["results"][0])
 
 
 def _with_error(entry: dict[str, Any], key: str = "value") -> str:

@@ -86,7 +86,7 @@ def explore(
     Parameters
     ----------
     source.logits
-        A dump of target and draft logits; several with --check.
+        The same as FILE: a dump of target and draft logits; several with --check.
     output.csv
         Write the curves here, or one line a position with --check.
     """
@@ -94,10 +94,10 @@ def explore(
     output.check(files_read(source.paths))
     wanted = curve.wanted()
     if (source.logits is not None) + source.by_hand + (random.random is not None) != 1:
-        raise InputError("give one of --logits PATH, --target and --draft, or --random V")
+        raise InputError("give one of FILE, --target and --draft, or --random V")
     if source.logits is None:
         refuse_without(
-            "--logits", position=source.position, temperature=source.temperature, input=source.input,
+            "a dump", position=source.position, temperature=source.temperature, input=source.input,
             check=curve.check,
         )  # fmt: skip
     if random.random is None:

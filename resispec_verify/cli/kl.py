@@ -27,13 +27,14 @@ from resispec_verify.cli.resumable import ResumableRun
 from resispec_verify.cli.top_files import all_top, closed_only, kl_of_top
 from resispec_verify.errors import InputError
 from resispec_verify.kernels.jit import uncompiled
+from resispec_verify.report.demands import kl_cases
 from resispec_verify.report.verdicts import print_verdicts
 from resispec_verify.rules import ResiSpec
 from resispec_verify.runs.facts import facts_of_arrays
 from resispec_verify.tables.marginals import Evaluation
 from resispec_verify.tables.reading import Clock
 from resispec_verify.tables.row import Row
-from resispec_verify.tables.summary import exit_status, kl_report, position_records
+from resispec_verify.tables.summary import kl_report, may_exceed, position_records
 from resispec_verify.tables.table import Table, pool
 
 # Options that change where results go and how they are reached, not what they are; a journal is bound to all
@@ -73,7 +74,7 @@ def kl(
         Write a plot of the positions here (.png, .svg or .pdf).
     """
     source = source.joined(files)
-    output.check(files_read(source.paths), resume=run.resume)
+    output.check(files_read(source.paths), resume=run.resume, junit=demands.file())
     demands.check(marginals.marginal)
     if all_top(source.paths):
         source.check("verify")
@@ -99,13 +100,14 @@ def kl(
         )  # fmt: skip
         remark(resumable.remains)
         tables, facts, failures = resumable.over(source.paths)
-    rows = pool(tables)
+    rows, report = pool(tables), {}
     if rows:
         report = kl_report(rows, facts, clock.seconds)
         console = output.write(report, lambda: position_records(rows), lambda: _figure(rows))
         print_verdicts(rows, console, facts)
-    status = exit_status(rows, require_exact=demands.require_exact, max_tv=demands.max_tv)
-    return finish(failures, status)
+    over = [may_exceed(row, demands.max_tv) for row in rows]
+    cases = kl_cases(report.get("results", []), over, **demands.made())
+    return finish(failures, demands.tell("kl", cases, failures))
 
 
 def _refuse_of_top(marginals: MarginalOptions, run: _RunOptions, output: PlotOptions) -> None:

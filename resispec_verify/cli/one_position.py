@@ -29,7 +29,7 @@ class PositionOptions(InputOption, TemperatureOption, HandOptions, DumpOptions):
     Attributes
     ----------
     logits
-        A dump of target and draft logits.
+        The same as FILE: a dump of target and draft logits.
     """
 
     position: Count | None = None
@@ -56,5 +56,7 @@ def dump_at(paths: list[Path], position: int | None) -> tuple[FlatDump, int]:
         raise InputError("one position of one dump is looked at: give one path")
     dump, position = open_dump(paths[0]), position or 0
     if not 0 <= position < dump.positions:
-        raise InputError(f"{paths[0]}: position {position} is outside 0..{dump.positions - 1}")
+        raise InputError(
+            f"{paths[0]}: position {position} is outside 0..{dump.positions - 1}; give one of these"
+        )
     return dump, position

@@ -26,6 +26,8 @@ FORMATS = {
     "json": ("JSON", (".json",)),
     "csv": ("CSV", (".csv",)),
     "out": ("HTML", (".html", ".htm")),
+    "acceptance_out": ("JSON", (".json",)),
+    "junit": ("JUnit XML", (".xml",)),
     "resume": ("lines of JSON", (".jsonl", ".ndjson", ".json", ".journal")),
 }
 #: Endings that name a format: a file of another format that ends so is not what its reader takes it for.
@@ -71,7 +73,8 @@ def _check_ending(option: str, path: Path) -> None:
         raise InputError(f"--plot {path}: the name must end in .png, .svg or .pdf")
     holds, own = FORMATS.get(option, ("", ENDINGS))
     if option != "plot" and ending in ENDINGS and ending not in own:
-        raise InputError(f"--{option} {path}: it would hold {holds}, not {ending}; end its name in {own[0]}")
+        named = option.replace("_", "-")
+        raise InputError(f"--{named} {path}: it would hold {holds}, not {ending}; end its name in {own[0]}")
 
 
 def _check_file(path: Path) -> None:

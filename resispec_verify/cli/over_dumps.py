@@ -52,7 +52,7 @@ def over_dumps(
 
     def once(path: Path) -> _Result:
         if os.path.realpath(path) in seen:
-            raise InputError(f"{path}: given twice; its {counted} would count twice")
+            raise InputError(f"{path}: given twice; its {counted} would count twice: give it once")
         seen.add(os.path.realpath(path))
         return work(path)
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from resispec_verify.errors import InputError
+from resispec_verify.topology import TREE_FORMS
 
 
 def _whole(kind: type, tokens: Any) -> int:
@@ -53,5 +54,12 @@ Texts = Annotated[list[str], Parameter(converter=_texts, allow_leading_hyphen=Tr
 Names = Annotated[list[str], Parameter(negative=())]
 File = Annotated[Path, Parameter(allow_leading_hyphen=True)]
 Files = Annotated[list[Path], Parameter(consume_multiple=True, negative=())]
-DumpFile = Annotated[Path, Parameter(name="FILE", help="Dumps: --logits need not be written.")]
+DumpFile = Annotated[Path, Parameter(name="FILE", help="One dump or more, which --logits names as well.")]
+Trees = Annotated[Texts, Parameter(help=f"A tree: {TREE_FORMS}. Repeat for several.")]
+PartTrees = Annotated[
+    Texts,
+    Parameter(
+        help=f"A part of the recorded tree: {TREE_FORMS}. Repeat for several. Default: the recorded tree."
+    ),
+]
 Flag = Annotated[bool, Parameter(negative=())]

@@ -62,7 +62,7 @@ def picture(
     source, tokenizer, shown = source.joined(files), look.tokenizer, look.tokens
     output.check([*files_read(source.paths), *([] if tokenizer is None else [tokenizer])])
     if (source.logits is None) == (not source.by_hand):
-        raise InputError("give one of --logits PATH, or --target and --draft")
+        raise InputError("give one of FILE, or --target and --draft")
     rules = look.rules()
     if source.by_hand:
         refuse_by_hand(position=source.position, temperature=source.temperature, input=source.input)

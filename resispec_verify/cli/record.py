@@ -8,7 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
 
 from resispec_verify.cli.options.group import Options, check_range
 from resispec_verify.cli.options.outputs import JsonOption
@@ -23,7 +25,7 @@ from resispec_verify.record.prompts import read_prompts
 from resispec_verify.record.recorder import check_path
 from resispec_verify.report.table import print_lines
 from resispec_verify.schema import envelope
-from resispec_verify.topology import Topology
+from resispec_verify.topology import TREE_FORMS, Topology
 
 # The options of each kind of recording, and what they are by default.
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -105,9 +107,6 @@ class KindOptions(Options):
         Rounds a prompt (12).
     gamma
         Draft tokens a round (4).
-    topology
-        "d4b3": 4 levels, the root included, 3 children a node; children by level, "4,2,1"; or the parent of
-        each node, "-1,0,0,1".
     siblings
         How the children of a node are drawn: iid (the default), without-replacement, fixed (the draft's best
         tokens) or pairs (SpecHub's two).
@@ -119,7 +118,7 @@ class KindOptions(Options):
     positions: Count | None = None
     rounds: Count | None = None
     gamma: Count | None = None
-    topology: Text | None = None
+    topology: Annotated[Text | None, Parameter(help=f"tree: {TREE_FORMS} (d4b3).")] = None
     siblings: Literal["iid", "without-replacement", "fixed", "pairs"] | None = None
     top_k: Count | None = None
 
@@ -146,7 +145,8 @@ class KindOptions(Options):
             if name not in own and getattr(self, name) is not None:
                 kinds = " or ".join(kind for kind, options in DEFAULTS.items() if name in options)
                 raise InputError(
-                    f"--{name.replace('_', '-')} is for --kind {kinds}, not for {self.kind}; leave it out"
+                    f"--{name.replace('_', '-')} is for --kind {kinds}, not for {self.kind}; give that, or "
+                    "leave it out"
                 )
         given = {name: getattr(self, name) for name in own}
         return {name: own[name] if value is None else value for name, value in given.items()}
@@ -249,10 +249,9 @@ class _Loop:
 
 
 def _topology(text: str) -> Topology:
-    """A tree by its levels and branches, by its parents, or by the children of each level."""
+    """A tree with candidates."""
     try:
-        by_level = NUMBERS.fullmatch(text)
-        tree = Topology.by_level([int(n) for n in text.split(",")]) if by_level else Topology.parse(text)
+        tree = Topology.parse(text)
     except InputError as error:
         raise InputError(f"--topology: {error}") from None
     if tree.nodes == 1:

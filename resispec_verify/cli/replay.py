@@ -4,13 +4,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from resispec_verify.cli.options.acceptance import RatesOption
 from resispec_verify.cli.options.group import Options, refuse_beside, refuse_without
-from resispec_verify.cli.options.outputs import OutputOptions
+from resispec_verify.cli.options.outputs import CaseOptions, OutputOptions
 from resispec_verify.cli.options.readings import InputOption, OneSamplingOptions
 from resispec_verify.cli.options.sources import DumpOptions
 from resispec_verify.cli.output import progress
 from resispec_verify.cli.over_dumps import finish, over_dumps
 from resispec_verify.cli.parameters import Counts, DumpFile, Flag, Names, Number, Text
+from resispec_verify.cli.user_rules import any_rule
 from resispec_verify.errors import InputError
 from resispec_verify.logged.other_history import with_other_history
 from resispec_verify.logged.replay import Replay, replayable
@@ -23,9 +25,10 @@ from resispec_verify.logged.seeded import with_seeded_uniforms
 from resispec_verify.logged.tree_input import read_any_rounds
 from resispec_verify.logged.tree_replay import replay_any
 from resispec_verify.report.answers import print_replay
+from resispec_verify.report.demands import replay_cases
 from resispec_verify.report.scalars import print_scalars
 from resispec_verify.rules import Block, PathRule, Rule
-from resispec_verify.rules.spec import parse_any_rule
+from resispec_verify.tables.synthetic_rates import of_conditional
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +62,7 @@ class FormOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgreementOptions(Options):
+class AgreementOptions(CaseOptions):
     """How sure the tests are to be, and what the exit status is to say.
 
     Attributes
@@ -75,6 +78,11 @@ class AgreementOptions(Options):
     alpha: Number = 1e-6
     require_agreement: Flag = False
 
+    def judged(self, rows: list[dict[str, Any]], failures: list[str]) -> int:
+        """Say whether the results meet the demand; the exit status."""
+        cases = replay_cases(rows, require_agreement=self.require_agreement)
+        return self.tell("replay", cases, failures)
+
 
 def replay(
     *files: DumpFile,
@@ -83,6 +91,7 @@ def replay(
     logged: LoggedOptions = LoggedOptions(),
     form: FormOptions = FormOptions(),
     demand: AgreementOptions = AgreementOptions(),
+    rates: RatesOption = RatesOption(),
     output: OutputOptions = OutputOptions(),
 ) -> int:
     """Recompute every logged accept or reject decision of real rounds; the first divergence, with numbers.
@@ -90,23 +99,25 @@ def replay(
     Parameters
     ----------
     dumps.logits
-        One or more dumps of rounds, or scalar logs.
+        The same as FILE: dumps of rounds, or scalar logs.
     rule
-        The rule the engine should follow; repeat for several; block for block verification. Default:
-        speculative.
+        The rule the engine should follow; repeat for several; block for block verification; FILE.py:NAME or
+        package.module:NAME, whose code is executed. Default: speculative.
     output.csv
         Write one line a recomputed decision here; of scalars only those that differ, the first 1000.
     """
     paths = dumps.joined(files).paths
     if not paths:
-        raise InputError("nothing to replay: give --logits PATH...")
-    output.check(paths)
+        raise InputError("nothing to replay: give FILE..., logged rounds")
+    output.check(paths, junit=demand.file(), acceptance_out=rates.acceptance_out)
+    rates.check_rates()
     if not 0 < demand.alpha < 1:
         raise InputError(f"--alpha must be in (0, 1), got {demand.alpha:g}")
     if logged.uniforms and logged.no_uniforms:
         raise InputError("give --uniforms or --no-uniforms, not both")
-    named = {name: parse_any_rule(name) for name in rule or ["speculative"]}
+    named = {name: any_rule(name) for name in rule or ["speculative"]}
     if _scalars(paths, form.form):
+        refuse_beside("scalar logs, of which no round is whole", acceptance_out=rates.acceptance_out)
         return _replay_scalars(paths, named, logged, form, demand, output)
     refuse_without("--form scalars", precision=form.precision)
     sampling = logged.given()
@@ -121,17 +132,30 @@ def replay(
     rows = report["results"]
     if rows:
         console = output.write(report, lambda: list(check_records(results)))
+        if rates.acceptance_out:
+            rates.write_rates([_rates(row, result) for row, result in zip(rows, results, strict=True)])
         for row in rows:
             print_replay(row, console)
-    return finish(failures, int(demand.require_agreement and any(map(_differs, rows))))
+    return finish(failures, demand.judged(rows, failures))
 
 
-def _differs(row: dict[str, Any]) -> bool:
-    """Whether anything speaks against agreement."""
-    rejected = row["statistics"]["verdict"] == "rejected"
-    reported = row["reported_logprobs"]
-    wrong = reported is not None and reported["verdict"] == "differs"
-    return bool(row["divergences"]) or rejected or row.get("output_differs_at") is not None or wrong
+def _rates(row: dict[str, Any], result: Replay) -> tuple[list[float], dict[str, Any]]:
+    """Rates by position in the round, and what they were measured on."""
+    if row["candidates"] != 1 or isinstance(result.rule, Block):
+        raise InputError(
+            f"{row['path']}: --acceptance-out is of rounds that are verified token by token, by "
+            "--rule speculative; for trees and blocks give tree length a tree dump"
+        )
+    entries = row["acceptance_by_position"]
+    if len(entries) < result.rounds.longest:
+        raise InputError(
+            f"{row['path']}: --acceptance-out: rounds draft {result.rounds.longest} tokens, and no round got "
+            f"as far as token {len(entries) + 1}; log more rounds"
+        )
+    given = [entry["expected"] / entry["reached"] for entry in entries]
+    counted = [entry["accepted"] / entry["reached"] for entry in entries]
+    facts = {name: row[name] for name in ("label", "temperature", "rounds")}
+    return of_conditional(given), facts | {"counted_unconditional_rates": of_conditional(counted)}
 
 
 def _scalars(paths: list[Path], form: str | None) -> bool:
@@ -175,7 +199,7 @@ def _replay_scalars(
         console = output.write(report, lambda: list(differing_records(results)))
         for row in report["results"]:
             print_scalars(row, console)
-    return finish(failures, int(demand.require_agreement and any(map(_differs, report["results"]))))
+    return finish(failures, demand.judged(report["results"], failures))
 
 
 def _replayed(

@@ -33,7 +33,7 @@ class RowOptions(DumpOptions):
     Attributes
     ----------
     logits
-        A dump of target and draft logits. Default: random logits.
+        The same as FILE: a dump of target and draft logits. Default: random logits.
     """
 
     position: Count | None = None
@@ -47,12 +47,12 @@ class RowOptions(DumpOptions):
         """Target and draft ``(V,)``, and what a report says of where they come from."""
         if self.logits is None:
             if self.position is not None:
-                raise InputError("--position needs --logits")
+                raise InputError("--position needs a dump; give FILE, or leave it out")
             return _random(32000 if self.vocab is None else self.vocab, self.seed or 0)
         if self.vocab is not None:
-            raise InputError("give either --logits PATH or --vocab, not both")
+            raise InputError("give either FILE or --vocab, not both")
         if self.seed is not None:
-            raise InputError("--seed is that of random logits; leave it out with --logits")
+            raise InputError("--seed is that of random logits; leave it out with FILE")
         dump, i = dump_at(self.paths, self.position)
         input_kind(dump, None)
         say_notes(replace(dump, notes=tuple(left_out(dump.sampling))))
@@ -104,7 +104,7 @@ def runtime(
     console = output.write(
         envelope("runtime", rows, **facts),
         lambda: [_flat(row) for row in rows],
-        lambda: _figure(rows, f"one rejection at one position, {title}, n = {repeats}"),
+        lambda: _figure(rows, f"one rejection at one position, {title}, medians of {repeats}"),
     )
     where = f", {printable(facts['path'])} position {facts['position']}" if "path" in facts else ""
     print_records(console, f"one rejection at one position: {title}{where}", [_record(row) for row in rows])

@@ -30,7 +30,9 @@ def token_texts(path: Path, tokens: Iterable[int]) -> dict[int, str]:
         raise
     except BaseException as error:  # a panic of the library is no Exception
         reason = " ".join(str(error).split())[:120] or type(error).__name__
-        raise InputError(f"--tokenizer {path}: not a tokenizer.json ({reason})") from None
+        raise InputError(
+            f"--tokenizer {path}: not a tokenizer.json ({reason}); give the one that lies beside the model"
+        ) from None
 
 
 def _text(tokenizer: object, token: int) -> str:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from resispec_verify.cli.options.group import Options, refuse_beside, refuse_of_lists
+from resispec_verify.cli.options.group import refuse_beside, refuse_of_lists
 from resispec_verify.cli.options.outputs import OutputOptions
 from resispec_verify.cli.output import open_dump, progress, say_notes
 from resispec_verify.cli.top_files import A_FILE
@@ -38,7 +38,7 @@ def compare_of_top(
         found = compare_top(*map(_opened, paths, tops), positions=span, kind=rows.input, advance=advance)
     report = top_comparison_report(found, tail)
     print_top_comparison(report, output.write(report, lambda: top_comparison_records(found)))
-    return 0 if _met(demands, report["results"][0]) else 1
+    return demands.judged(*paths, report["results"][0])
 
 
 def _opened(path: Path, top: bool) -> TopPairsDump | FlatDump:
@@ -47,10 +47,3 @@ def _opened(path: Path, top: bool) -> TopPairsDump | FlatDump:
     dump = open_top_pairs(path)
     say_notes(dump)
     return dump
-
-
-def _met(demands: Options, row: dict[str, Any]) -> bool:
-    """Whether a result meets the demands for every completion; a best token that is not known does not."""
-    asked = vars(demands)
-    over = asked["max_tv"] is not None and row["target"]["tv"]["max"][1] > asked["max_tv"]
-    return not over and not (asked["require_same_top"] and (row["flips"] or row["best_unknown"]))

@@ -13,6 +13,7 @@ from resispec_verify.cli.output import progress, say_notes
 from resispec_verify.cli.over_dumps import collected, finish, over_dumps
 from resispec_verify.dumps import TopPairs, TopPairsDump, files_of, is_top, open_top_pairs
 from resispec_verify.errors import InputError
+from resispec_verify.report.demands import kl_cases
 from resispec_verify.report.top import print_top_drift, print_top_limits, print_top_verdicts
 from resispec_verify.rules import Rule
 from resispec_verify.runs.over_top import over_top
@@ -20,7 +21,7 @@ from resispec_verify.tables.distinct import check_vocabulary
 from resispec_verify.tables.reading import position_range
 from resispec_verify.tables.top_drift import check_standard, top_drift, top_drift_records, top_drift_report
 from resispec_verify.tables.top_rows import TopQuestion, top_records
-from resispec_verify.tables.top_summary import top_exit_status, top_kl_report, top_limits_report
+from resispec_verify.tables.top_summary import top_kl_report, top_limits_report
 
 T = TypeVar("T")
 A_FILE = "a top-k file"
@@ -57,12 +58,15 @@ def kl_of_top(
     question = TopQuestion(rules.chosen(), rules.candidates, columns=output.csv is not None, shortest=True)
     files, answers, failures = _over(source, reading, jobs, question.asked, question.answer)
     if not answers:
-        return finish(failures)
+        return finish(failures, demands.tell("kl", [], failures))
     rows = question.rows(answers)
     report = top_kl_report(rows, files)
     measures = ("acceptance", "limit", "emitted_tv", "emitted_kl", "tv", "kl")
     print_top_verdicts(report, output.write(report, lambda: top_records(rows, measures)))
-    return finish(failures, top_exit_status(rows, require_exact=demands.require_exact, max_tv=demands.max_tv))
+    most = demands.max_tv
+    over = [most is not None and float(one["tv_max_bounds"][1]) > most for one in report["results"]]
+    cases = kl_cases(report["results"], over, **demands.made())
+    return finish(failures, demands.tell("kl", cases, failures))
 
 
 def limits_of_top(

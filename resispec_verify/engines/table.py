@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from resispec_verify.errors import InputError
+from resispec_verify.errors import InputError, did_you_mean
 
 __all__ = ["LAWS", "Engine", "Setting", "engine_named", "known_engines"]
 
@@ -123,5 +123,7 @@ def engine_named(name: str) -> Engine:
     """
     engines = known_engines()
     if name not in engines:
-        raise InputError(f"no engine {name!r} in the table; there are {', '.join(engines)}")
+        near = did_you_mean(name, engines)
+        there = f" There are {', '.join(engines)}" if near else f"; there are {', '.join(engines)}"
+        raise InputError(f"no engine {name!r} in the table{near}{there}")
     return engines[name]

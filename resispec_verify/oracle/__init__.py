@@ -6,6 +6,7 @@ transcriptions of the rules.
 """
 
 from .engine import Result, State, Transcription, enumerate_rule, independent, without_replacement
+from .exact_programs import Uncertified
 from .identity import PathIdentity, path_identity
 from .laws import Law, as_law, normalise, total_variation
 from .limits import (
@@ -37,7 +38,14 @@ from .shipped.resispec import resispec
 from .shipped.spechub import spechub
 from .shipped.specinfer import specinfer
 from .steps import accept_ratio, positive_part_residual
-from .trees import drawn_trees, fork, tree_law
+from .tree_programs import (
+    TreeOptimum,
+    longest_by_node,
+    longest_step,
+    path_sets,
+    sum_bound,
+)
+from .trees import drawn_trees, fork, node_law, tree_law
 
 __all__ = [
     "MARGINALS",
@@ -50,6 +58,8 @@ __all__ = [
     "Result",
     "State",
     "Transcription",
+    "TreeOptimum",
+    "Uncertified",
     "accept_ratio",
     "as_law",
     "best_pieces",
@@ -73,11 +83,15 @@ __all__ = [
     "limit_of_tuples",
     "limit_pairs",
     "limit_without_replacement",
+    "longest_by_node",
+    "longest_step",
     "marginal",
     "masses_by_program",
     "memoryless",
+    "node_law",
     "normalise",
     "path_identity",
+    "path_sets",
     "positive_part_residual",
     "probability_inside",
     "resispec",
@@ -94,6 +108,7 @@ __all__ = [
     "specinfer",
     "step_law",
     "stopped_law",
+    "sum_bound",
     "total_variation",
     "tree_law",
     "without_replacement",

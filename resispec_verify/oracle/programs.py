@@ -17,6 +17,7 @@ from .engine import TupleLaw, independent, without_replacement
 from .laws import read_pair
 
 __all__ = [
+    "best_value",
     "least_distance",
     "limit_by_program",
     "masses_by_program",
@@ -25,12 +26,12 @@ __all__ = [
 ]
 
 
-def _best(gain: np.ndarray, **constraints: Any) -> tuple[float, np.ndarray]:
-    """The largest value of ``gain @ x`` under the constraints, and the x."""
+def best_value(gain: np.ndarray, **constraints: Any) -> tuple[float, np.ndarray, np.ndarray]:
+    """The largest value of ``gain @ x`` under the constraints, the x, and the prices of ``A_ub``."""
     answer = linprog(-gain, method="highs", **constraints)
     if answer.status != 0:
         raise RuntimeError(f"HiGHS found no optimum (status {answer.status}): {answer.message}")
-    return 0.0 - float(answer.fun), answer.x
+    return 0.0 - float(answer.fun), answer.x, -np.asarray(answer.ineqlin.marginals)
 
 
 def limit_by_program(
@@ -80,7 +81,7 @@ def limit_by_program(
         at_most[row, column] = at_most[len(sets) + y, column] = 1.0
     capacity = np.array([weight for _, weight in sets] + [float(mass) for mass in p])
     gain = np.array([1.0 if values is None else float(values[y]) for _, y in pairs])
-    return _best(gain, A_ub=at_most, b_ub=capacity, bounds=(0, None))[0]
+    return best_value(gain, A_ub=at_most, b_ub=capacity, bounds=(0, None))[0]
 
 
 def masses_by_program(target: Sequence[Any], draft: Sequence[Any], values: Sequence[float]) -> np.ndarray:
@@ -106,7 +107,7 @@ def masses_by_program(target: Sequence[Any], draft: Sequence[Any], values: Seque
         at_most.append(row.ravel())
         limit.append(p[x])
     gain = np.repeat(np.asarray(values, float), size)
-    return _best(gain, A_ub=np.array(at_most), b_ub=limit, bounds=(0, None))[1].reshape(n, size)
+    return best_value(gain, A_ub=np.array(at_most), b_ub=limit, bounds=(0, None))[1].reshape(n, size)
 
 
 def sequential_limit_by_program(target: Sequence[Any], draft: Sequence[Any], n: int) -> float:
@@ -163,7 +164,7 @@ def sequential_optimum_by_histories(
         capacity[s[-1], a] = 1.0
     most: list[float | None] = [None] * size
     most[len(histories)] = 0.0  # nothing is accepted before the first candidate
-    return _best(
+    return best_value(
         gain,
         A_ub=capacity,
         b_ub=[float(mass) for mass in p],

@@ -9,10 +9,12 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+from .engine import outcomes_of
 from .laws import Law
-from .registry import TREE_RULES, Blocks, Chain, Path, Shape, Tree
+from .proposals import PROPOSALS
+from .registry import MARGINALS, TREE_RULES, Blocks, Chain, Path, Shape, Tree
 
-__all__ = ["drawn_trees", "fork", "tree_law", "without"]
+__all__ = ["drawn_trees", "fork", "node_law", "tree_law", "without"]
 
 
 def fork(paths: int, length: int, trunk: int = 0) -> Shape:
@@ -82,4 +84,41 @@ def tree_law(rule: str, target: Chain, draft: Chain, shape: Shape, **options: An
         for emitted, chance in verify(target, draft, tree, **options).items():
             if chance > 0:
                 law[emitted] = law.get(emitted, Fraction(0)) + weight * chance
+    return law
+
+
+def node_law(rule: str, target: Chain, draft: Chain, shape: Shape, prefix: Path = ()) -> Blocks:
+    """The exact joint law of the block that a rule of one position emits, going from node to node.
+
+    What is below a node is drawn independently, so the candidates of a node that is come to are fresh; of
+    siblings with the same token the one that the rule emits leads on.
+
+    Parameters
+    ----------
+    rule : str
+        A key of `MARGINALS`; candidates are drawn its own way.
+    target, draft, shape
+        As in `tree_law`.
+    prefix : tuple of int
+        The text before the root.
+    """
+    p, q = tuple(target(prefix)), tuple(draft(prefix))
+    if not shape:
+        return {(x,): mass for x, mass in enumerate(p) if mass}
+    entry = MARGINALS[rule]
+    made = entry.make(len(shape)) if entry.counted else entry.make()
+    tails: dict[tuple[int, int | None], Blocks] = {}
+    law: Blocks = {}
+    for tokens, weight in PROPOSALS[entry.proposal](q, len(shape)).items():
+        for token, place, chance in outcomes_of(made, p, q, tokens):
+            if not chance:
+                continue
+            if (token, place) not in tails:
+                tails[token, place] = (
+                    {(): Fraction(1)}
+                    if place is None
+                    else node_law(rule, target, draft, shape[place], (*prefix, token))
+                )
+            for tail, share in tails[token, place].items():
+                law[(token, *tail)] = law.get((token, *tail), Fraction(0)) + weight * chance * share
     return law

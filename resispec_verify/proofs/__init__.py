@@ -7,14 +7,13 @@ proof must fail, which the tests check. The arithmetic is symbols (SymPy) or fra
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from resispec_verify.errors import InputError
+from resispec_verify.errors import InputError, did_you_mean
 
 from ._report import ProofReport
 
@@ -43,6 +42,9 @@ TITLES = {
     "layout": "The optimal joint rule's layout",
     "longest-step": "The longest step by node",
     "two-distinct": "Two distinct candidates",
+    "three-distinct": "Three distinct candidates",
+    "longest-tree": "The longest step over a tree",
+    "tree-rules": "Published rules over trees as the longest",
 }
 
 
@@ -79,8 +81,8 @@ def find(statement: str) -> str:
     name = re.sub(r"[^a-z0-9]+", "-", statement.lower()).strip("-")
     if name in TITLES:
         return name
-    near = difflib.get_close_matches(name, TITLES, n=1, cutoff=0.0)[0]
-    raise InputError(f"unknown statement {statement[:60]!r}; did you mean {near!r}?")
+    near = did_you_mean(name, TITLES) or f"; there are: {', '.join(TITLES)}"
+    raise InputError(f"unknown statement {statement[:60]!r}{near}")
 
 
 def prove(name: str) -> Proved:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from resispec_verify.report.cases import Case
 from resispec_verify.report.scalars import reported_lines
 from resispec_verify.report.table import number, print_lines, print_records, printable
 from resispec_verify.sampler_check.lines import at_an_end_only, lines
 from resispec_verify.sampler_check.settings import CheckResult
 
-__all__ = ["print_check", "print_limits", "print_replay"]
+__all__ = ["check_cases", "print_check", "print_limits", "print_replay"]
 
 COLOURS = {"rejected": "bold red", "error": "bold red", "not-rejected": "yellow"}
 
@@ -61,6 +62,21 @@ def print_check(sampler: str, result: CheckResult, console: Any) -> None:
             dispensable=("tail", "single tokens"),
             left=("input", "failed"),
         )
+
+
+def check_cases(sampler: str, result: CheckResult) -> list[Case]:
+    """The demand that a sampler is not rejected; where it has a file, a failure is shown there."""
+    name, _, function = sampler.rpartition(":")
+    told = None
+    if result.verdict != "not-rejected":
+        told = f"{result.verdict}{at_an_end_only(result)}: " + "\n".join(lines(result))
+    report = result.result()
+    facts = {
+        key: report[key]
+        for key in ("verdict", "draws", "alpha", "power", "detectable_tv", "not_reached", "stopped", "seed")
+    }
+    file = name if name.endswith(".py") and function.isidentifier() else None
+    return [Case(sampler, "not rejected", told, result.verdict == "error", facts, file)]
 
 
 def _stream(row: dict[str, Any], *, failed: bool) -> dict[str, str]:

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from resispec_verify.audit.settings import AuditResult
+from resispec_verify.report.cases import Case
 from resispec_verify.report.table import print_lines, print_records, printable
 
-__all__ = ["print_audit", "print_files", "request_line", "sentences"]
+__all__ = ["audit_cases", "files_cases", "print_audit", "print_files", "request_line", "sentences"]
 
 COLOURS = {
     "rejected": "bold red", "error": "bold red", "reference-mismatch": "bold red",
@@ -223,3 +224,25 @@ def print_files(found: Mapping[str, Any], console: Any) -> None:
             ],
             left=("prompt", "tokens"),
         )  # fmt: skip
+
+
+def audit_cases(result: AuditResult) -> list[Case]:
+    """The demand that an engine is not rejected; where nothing can be said, an error."""
+    facts = _facts(result.result(), "mode", "tokens", "log10_evidence", "seed")
+    return [_case(result.engine, result.verdict, sentences(result), facts)]
+
+
+def files_cases(found: Mapping[str, Any]) -> list[Case]:
+    """The same of a file of completions."""
+    facts = _facts(found, "pairs", "log_evidence", "found_at")
+    rejected = [f"its completions are not those of {found['off']}"] if found["verdict"] == "rejected" else []
+    return [_case(found["on"], found["verdict"], [*rejected, *found["notes"]], facts)]
+
+
+def _case(name: str, verdict: str, why: list[str], facts: dict[str, Any]) -> Case:
+    told = None if verdict == "not-rejected" else ": ".join([verdict, "\n".join(why)])
+    return Case(name, "not rejected", told, verdict != "rejected", facts)
+
+
+def _facts(report: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: report[name] for name in ("verdict", "alpha", "power", "detectable_tv", *names)}

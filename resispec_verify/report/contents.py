@@ -14,24 +14,26 @@ from resispec_verify import __version__
 from resispec_verify.dumps import FlatDump
 from resispec_verify.dumps.fingerprint import fingerprint
 from resispec_verify.errors import InputError
-from resispec_verify.report.page import MOST_ROWS, PageSection, html_page
-from resispec_verify.report.plots.drift import plot_drift
+from resispec_verify.report.page import MOST_ROWS, PageSection
+from resispec_verify.report.plots.drift import LARGE, plot_drift
 from resispec_verify.report.plots.marginals import plot_marginals
 from resispec_verify.report.plots.position import plot_position
 from resispec_verify.report.plots.shaping import plot_exploration
 from resispec_verify.report.plots.svg import inline_svg, panels
+from resispec_verify.report.rules_page import html_page
 from resispec_verify.report.verdicts import remarks
 from resispec_verify.rules import Rule
+from resispec_verify.schema import envelope
 from resispec_verify.tables.columns import merge
 from resispec_verify.tables.drift_summary import DriftRow, drift_records
 from resispec_verify.tables.position import look_at
 from resispec_verify.tables.reading import Reading, pairs_of, position_range
 from resispec_verify.tables.row import Row, label
 from resispec_verify.tables.shaping import curve_records, explore_pair
-from resispec_verify.tables.summary import position_records, summarize
+from resispec_verify.tables.summary import KL_DIRECTION, position_records, summarize
 from resispec_verify.tables.table import Table, pool
 
-__all__ = ["Found", "report_page"]
+__all__ = ["Found", "found_report", "report_page"]
 
 #: The texts of tokens.
 Texts = Callable[[list[int]], dict[int, str]] | None
@@ -80,14 +82,42 @@ def _constant(positions: list[int]) -> list[str]:
     return [f"{len(positions)} rows of equal values (first: {positions[0]})"] if positions else []
 
 
-def report_page(found: Found, rules: tuple[Rule, ...], candidates: int, texts: Texts, command: str) -> str:
-    """The page, as HTML."""
+def found_report(found: Found) -> dict[str, Any]:
+    """The page's verdicts as JSON, with the numbers of every position that a later run is held against."""
+    digests = {fact["file"]: fact["SHA-256"] for fact in found.facts}
+    results = [
+        {
+            **summarize(row),
+            "by_position": {
+                "sha256": [digests[path] for path in row.source],
+                "position": row.position,
+                "tv": row.tv,
+                "acceptance": [sum(each) for each in row.acceptance],
+                "limit": row.limit,
+            },
+        }
+        for row in found.rows
+    ]
+    names = {"file": "path", "positions": "positions", "vocabulary": "vocab", "SHA-256": "sha256"}
+    facts = [{name: fact[shown] for shown, name in names.items()} for fact in found.facts]
+    return envelope("report", results, kl_direction=KL_DIRECTION, dumps=facts)
+
+
+def report_page(
+    found: Found,
+    rules: tuple[Rule, ...],
+    candidates: int,
+    texts: Texts,
+    command: str,
+    changed: PageSection | None = None,
+) -> str:
+    """The page, as HTML; what changed since an earlier one comes before the pictures."""
     names = ", ".join(dict.fromkeys(Path(dump.path).name for dump in found.dumps))
     return html_page(
         f"Speculative decoding rules on {names}",
         [{**summarize(row), "label": label(row.rule)} for row in found.rows],
         remarks(found.rows),
-        [*_overall(found), *_worst(found, rules, candidates, texts)],
+        [*([changed] if changed else []), *_overall(found), *_worst(found, rules, candidates, texts)],
         command,
         {"Dumps": found.facts, "Versions": _versions()},
     )
@@ -100,8 +130,8 @@ def _overall(found: Found) -> list[PageSection]:
         PageSection(
             "What each rule emits",
             "First: total variation of the emitted law from the target, position by position, each rule "
-            "sorted by itself. Second: probability that a candidate is emitted, against the limit that no "
-            "exact rule exceeds.",
+            "sorted by itself; below the dashed line only rounding is left. Second: probability that a "
+            "candidate is emitted, against the limit that no exact rule exceeds; a mark a position.",
             panels(plot_marginals(rows), "m"),
             position_records(rows),
         )
@@ -111,11 +141,14 @@ def _overall(found: Found) -> list[PageSection]:
         pictures.append(
             PageSection(
                 "From candidate to candidate",
-                "Before each candidate: P(accepted | looked at), and how far the residual is from the draft. "
+                "First: P(accepted | looked at), candidate by candidate; then what all of them are worth, "
+                "against what no exact rule exceeds. Small: how far the residual is from the draft, and what "
+                "one more candidate adds. "
                 "Lines are means over positions, bands (of up to three lines) reach from 10 to 90 %. A point "
                 "is left out where most of the paths to it were not followed. EAL: expected accepted length.",
-                panels(plot_drift(drifts), "d"),
+                panels(plot_drift(drifts), "d", large=LARGE),
                 drift_records(drifts),
+                large=LARGE,
             )
         )
     return pictures
@@ -137,7 +170,7 @@ def _worst(found: Found, rules: tuple[Rule, ...], candidates: int, texts: Texts)
     curve = PageSection(
         "How near the draft a residual can be",
         f"Theorem 2 of the ResiSpec paper at {where}: the least L1 distance of a residual of mass Z from "
-        "the draft, the budgets that rules choose, and what these are worth.",
+        "the draft, the budgets that rules choose, and what these are worth. Only marks are rules.",
         panels(plot_exploration(exploration), "e"),
         curves[:: max(1, -(-len(curves) // MOST_ROWS))],
     )

@@ -14,14 +14,11 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from resispec_verify.report.plots.palette import ON_DARK
 from resispec_verify.report.table import csv_text
 
-__all__ = [
-    "PageSection", "bullets", "card", "document", "html_page", "numbers", "pictures", "plain_number", "table",
-]  # fmt: skip
+__all__ = ["PageSection", "bullets", "card", "document", "numbers", "pictures", "plain_number", "table"]
 
-#: How a card of each verdict is coloured.
-TONES = {"exact": "good", "inexact": "bad", "undecided": "open"}
 MOST_ROWS = 400  # of a table under a picture; the CSV has them all
 
 
@@ -39,6 +36,8 @@ class PageSection:
         The same numbers, for the table and the CSV.
     wide : bool
         One picture that takes the whole width.
+    large : int, optional
+        So many of the first are large, the others small.
     """
 
     title: str
@@ -46,40 +45,7 @@ class PageSection:
     svgs: Sequence[str]
     records: Sequence[Mapping[str, Any]] = field(default_factory=list)
     wide: bool = False
-
-
-def html_page(
-    title: str,
-    verdicts: Sequence[Mapping[str, Any]],
-    remarks: Sequence[str],
-    sections: Sequence[PageSection],
-    command: str,
-    facts: Mapping[str, Sequence[Mapping[str, Any]]],
-) -> str:
-    """The page.
-
-    Parameters
-    ----------
-    title : str
-    verdicts : sequence of mapping
-        One a rule and setting, as `summary.summarize` makes them.
-    remarks : sequence of str
-        What a reader must not miss.
-    sections : sequence of PageSection
-    command : str
-        The command line that makes this page.
-    facts : mapping of str to records
-        Tables at the end, by heading.
-    """
-    cards = "".join(map(_rule_card, verdicts))
-    parts = [
-        f'<section aria-label="verdicts"><div class="cards">{cards}</div>{bullets(remarks)}</section>',
-        *pictures(sections),
-        f"<section><h2>How to get this again</h2><pre><code>{escape(command)}</code></pre>",
-        *(f"<h3>{escape(heading)}</h3>{table(records)}" for heading, records in facts.items()),
-        "</section>",
-    ]
-    return document(title, _lead(verdicts), parts)
+    large: int | None = None
 
 
 def document(title: str, lead: str, parts: Sequence[str]) -> str:
@@ -101,53 +67,12 @@ def numbers(value: Any) -> str:
     )
 
 
-def _lead(verdicts: Sequence[Mapping[str, Any]]) -> str:
-    by: dict[str, list[str]] = {}
-    for verdict in verdicts:
-        by.setdefault(verdict["verdict"], []).append(_setting(verdict, verdicts))
-    said = [f"{', '.join(names)}: {kind}" for kind, names in by.items()]
-    return "; ".join(said) + "." if said else "No rule was verified."
-
-
-def _setting(verdict: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]]) -> str:
-    name = str(verdict["label"])
-    if len({v["temperature"] for v in verdicts}) > 1:
-        name += f" (T = {verdict['temperature']:g})"
-    return name if verdict.get("dataset") is None else f"{name} on {verdict['dataset']}"
-
-
-def _rule_card(v: Mapping[str, Any]) -> str:
-    dataset = "" if v.get("dataset") is None else f", {v['dataset']}"
-    unknown = v["limit_mean"] is None
-    bounded = v.get("until") == "verdict"  # what would be estimates are none
-    shown = {
-        "tv": _interval(v["tv_mean_bounds"]) if bounded else numbers(plain_number(v["tv_mean"])),
-        "kl": _interval(v["kl_mean_bounds"]) if bounded else numbers(plain_number(v["kl_mean"])),
-        "accepted": _interval(v["acceptance_total_bounds"]) if bounded else f"{sum(v['acceptance']):.4f}",
-    }
-    items = [
-        ("total variation, mean", shown["tv"]),
-        *([] if bounded else [("total variation, worst", numbers(plain_number(v["tv_max"])))]),
-        ("KL(marginal || target), mean, nats", shown["kl"]),
-        ("acceptance", shown["accepted"]),
-        ("limit of exact rules", "unknown" if unknown else f"{v['limit_mean']:.4f}"),
-        ("largest certified gap", numbers(plain_number(v["gap_max"]))),
-    ]
-    kind = v["verdict"] if v["verdict"] in TONES else "undecided"
-    sub = f"n = {v['candidates']}, T = {v['temperature']:g}, {v['positions']} positions{dataset}"
-    return card(str(v["label"]), kind, TONES[kind], sub, items)
-
-
-def _interval(bounds: Sequence[Any]) -> str:
-    return " to ".join(numbers(plain_number(end)) for end in bounds)
-
-
-def card(head: str, badge: str, tone: str, sub: str, items: Sequence[tuple[str, str]]) -> str:
-    """A verdict with its numbers; ``tone`` is good, bad or open."""
+def card(head: str, badge: str, tone: str, sub: str, items: Sequence[tuple[str, str]], said: str = "") -> str:
+    """A verdict with its numbers, and in a sentence; ``tone`` is good, bad or open."""
     rows = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(value)}</dd></div>" for k, value in items)
     return (
         f'<article class="card {tone}"><h2>{escape(head)} <span class="badge">{escape(badge)}</span></h2>'
-        f"<p>{escape(sub)}</p><dl>{rows}</dl></article>"
+        f"{f'<p class=said>{escape(said)}</p>' if said else ''}<p>{escape(sub)}</p><dl>{rows}</dl></article>"
     )
 
 
@@ -168,9 +93,12 @@ def pictures(sections: Sequence[PageSection]) -> list[str]:
 
 def _section(picture: PageSection, number: int) -> str:
     kind = "panels wide" if picture.wide else "panels"
-    drawn = "".join(f'<div class="panel">{svg}</div>' for svg in picture.svgs)
+    count = len(picture.svgs) if picture.large is None else picture.large
+    drawn = "".join(f'<div class="panel">{svg}</div>' for svg in picture.svgs[:count])
+    if small := "".join(f'<div class="panel">{svg}</div>' for svg in picture.svgs[count:]):
+        drawn = f'{drawn}</figure><figure class="panels small">{small}'
     body = f"<h2>{escape(picture.title)}</h2><p>{escape(picture.caption)}</p>"
-    body += f'<figure class="{kind}">{drawn}</figure>'
+    body += f'<figure class="{kind}">{drawn}</figure>' if drawn else ""
     if picture.records:
         shown = picture.records[:MOST_ROWS]
         cut = (
@@ -178,7 +106,7 @@ def _section(picture: PageSection, number: int) -> str:
         )
         data = base64.b64encode(csv_text(picture.records).encode()).decode()
         body += (
-            f"<details><summary>Numbers{cut}</summary>"
+            f"<details{'' if drawn else ' open'}><summary>Numbers{cut}</summary>"
             f'<p><a download="figure-{number + 1}.csv" href="data:text/csv;base64,{data}">all as CSV</a></p>'
             f"{table(shown, scroll=True)}</details>"
         )
@@ -220,14 +148,16 @@ def _greys(dark: bool) -> str:
     return ";".join(steps)
 
 
-_LIGHT = "--blue:#0072b2;--orange:#d55e00;--green:#009e73;--pink:#cc79a7;--yellow:#e69f00;--sky:#56b4e9;"
-_LIGHT += "--good:#00664a;--bad:#a33c00;--open:#7a5600;--card:#f5f6f8;--link:#005a8c"
-_DARK = "--blue:#4aa3df;--orange:#f08a3c;--green:#2fc49a;--pink:#dd98bd;--yellow:#f0b93a;--sky:#7cc8f2;"
-_DARK += "--good:#4fd1a5;--bad:#ff9d5c;--open:#f0c14b;--card:#20232a;--link:#7cc8f2"
+def _palette(dark: bool) -> str:
+    return ";".join(f"--c{light[1:]}:{on_dark if dark else light}" for light, on_dark in ON_DARK.items())
+
+
+_LIGHT = "--good:#00664a;--bad:#a33c00;--open:#7a5600;--card:#f5f6f8;--link:#005a8c"
+_DARK = "--good:#4fd1a5;--bad:#ff9d5c;--open:#f0c14b;--card:#20232a;--link:#7cc8f2"
 
 _STYLE = (
-    f""":root{{color-scheme:light dark;{_greys(False)};{_LIGHT}}}
-@media (prefers-color-scheme:dark){{:root{{{_greys(True)};{_DARK}}}}}
+    f""":root{{color-scheme:light dark;{_greys(False)};{_palette(False)};{_LIGHT}}}
+@media screen and (prefers-color-scheme:dark){{:root{{{_greys(True)};{_palette(True)};{_DARK}}}}}
 """
     + """*{box-sizing:border-box}
 body{margin:0 auto;max-width:1180px;padding:1.2rem clamp(.8rem,3vw,2rem) 3rem;background:var(--g10);
@@ -244,6 +174,12 @@ a{color:var(--link)}
 .card.good{border-color:var(--good)}.card.bad{border-color:var(--bad)}
 .card h2{margin:0;font-size:1.15rem;overflow-wrap:anywhere}
 .card p{margin:.1rem 0 .6rem;color:var(--g3);font-size:.9rem}
+.card p.said{color:inherit;font-size:1rem;margin:.3rem 0}
+.next{background:var(--card);border-radius:10px;padding:.7rem 1.1rem;margin:0 0 1.2rem;max-width:none}
+.words{font-size:.92rem}
+.words div{display:block;max-width:75ch;padding:.35rem 0}
+.words dt{font-weight:600;color:inherit;display:inline}
+.words dd{display:inline;white-space:normal;color:var(--g2)}
 .badge{color:var(--open);white-space:nowrap}
 .badge::before{content:"\\2014\\00a0"}
 .good .badge{color:var(--good)}.bad .badge{color:var(--bad)}
@@ -252,6 +188,7 @@ dl div{display:flex;justify-content:space-between;gap:1rem;border-top:1px solid 
 dt{color:var(--g2)}dd{margin:0;white-space:nowrap;font-variant-numeric:tabular-nums}
 figure{margin:.8rem 0}
 .panels{display:grid;gap:1rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,340px),1fr))}
+.panels.small{grid-template-columns:repeat(auto-fit,minmax(min(100%,250px),1fr))}
 .panels.wide{grid-template-columns:minmax(0,620px)}
 .panel svg{width:100%;height:auto;display:block;fill:var(--g0)}
 pre{background:var(--card);padding:.8rem;border-radius:8px;white-space:pre-wrap;overflow-wrap:anywhere}
@@ -274,7 +211,18 @@ summary{cursor:pointer;padding:.3rem 0}
 .stack td,.stack td.number{display:block;text-align:left;white-space:normal;border:0;padding:.1rem 0}
 .stack td::before{content:attr(data-c) ": ";color:var(--g3)}
 }
-@media print{details{display:none}.card{break-inside:avoid}}
+@media print{
+@page{margin:14mm}
+body{max-width:none;padding:0;font-size:10pt}
+details{display:none}
+h1,h2,h3,section>p{break-after:avoid}
+.card,.panel,.next,tr,pre,p,.words div{break-inside:avoid}
+.card,.next,pre{border:1px solid var(--g7);background:none}
+.cards,.panels{grid-template-columns:1fr 1fr}
+.panels.small{grid-template-columns:repeat(4,1fr)}
+.panels.wide{grid-template-columns:12cm}
+th button::after{content:""}
+}
 """
 )
 

@@ -5,12 +5,11 @@ A rule is found by its file. Lists show rules by their `place`, and after those 
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 from typing import Any
 
-from resispec_verify.errors import InputError
+from resispec_verify.errors import InputError, did_you_mean
 from resispec_verify.inputs import shown
 from resispec_verify.rules import shipped
 from resispec_verify.rules.interface import Described, Rule
@@ -102,12 +101,8 @@ def make_tree_rule(name: str, **options: Any) -> TreeRule:
 
 
 def _unknown(name: str, known: list[str]) -> InputError:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    if near:
-        return InputError(
-            f"unknown rule {name!r}; did you mean {near[0]!r}? 'resispec-verify rules' lists all of them"
-        )
-    return InputError(f"unknown rule {name!r}; 'resispec-verify rules' lists all of them")
+    near = did_you_mean(name, known) or ";"
+    return InputError(f"unknown rule {name!r}{near} 'resispec-verify rules' lists all of them")
 
 
 def _fields(rule: type[Rule]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from resispec_verify.errors import InputError
+from resispec_verify.errors import InputError, did_you_mean
 from resispec_verify.rules.interface import Rule, in_words
 from resispec_verify.rules.path_rule import PathRule
 
@@ -111,7 +111,7 @@ def _value(name: str, option: str, word: str, types: dict[str, Any]) -> Any:
     """The word as a value of the option's type."""
     if option not in types:
         have = f"it has {', '.join(types)}" if types else "it has none"
-        raise InputError(f"rule {name!r} has no option {option!r}; {have}")
+        raise InputError(f"rule {name!r} has no option {option!r}{did_you_mean(option, types) or ';'} {have}")
     declared = types[option]
     choices = get_args(declared) if get_origin(declared) is Literal else ()
     try:

@@ -2,7 +2,7 @@
 
 A policy says where a path of L drafted tokens ends. What it keeps is verified, or what was verified is cut to
 it. It may look at the draft's laws and at the drafted tokens. Whether a verifier stays exact depends on one
-thing: given the tokens before it, a kept token must still have the draft's law (docs/draft-length.md has the
+thing: given the tokens before it, a kept token must still have the draft's law (docs/explanation/draft-length.md has the
 proof). So a policy may decide about token i by the tokens before it, and not by token i.
 
 The scores are of the draft alone, and learned heads are not here: a head is a function of the text, so one
@@ -21,8 +21,19 @@ import numpy as np
 from resispec_verify.arrays import Array
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import real, shown
+from resispec_verify.rules.foreign import guarded
 
-__all__ = ["AfterVerification", "DrawnProbability", "Entropy", "StopPolicy", "TopProbability"]
+# What rounding may take from a sum of at most some hundred float32 probabilities.
+_SUM = 1e-5
+
+__all__ = [
+    "AfterVerification",
+    "CheckedPolicy",
+    "DrawnProbability",
+    "Entropy",
+    "StopPolicy",
+    "TopProbability",
+]
 
 
 class StopPolicy(ABC):
@@ -165,6 +176,43 @@ class AfterVerification(StopPolicy):
     def kept(self, drafts: Array, path: Any) -> np.ndarray:
         """See `StopPolicy.kept`."""
         return self.policy.kept(drafts, path)
+
+
+@dataclass(frozen=True)
+class CheckedPolicy(StopPolicy):
+    """A user's policy: it gets copies, and what it gives is checked at every call.
+
+    Attributes
+    ----------
+    policy : StopPolicy
+    where : str
+        Its name, for errors.
+    """
+
+    policy: StopPolicy
+    where: str
+
+    def kept(self, drafts: Array, path: Any) -> np.ndarray:
+        """See `StopPolicy.kept`.
+
+        Raises
+        ------
+        InputError
+            It raises, or what it gives is no law on 0, ..., L for each path.
+        """
+        rows, length = path.shape
+        with guarded(f"{self.where}: kept"):
+            found = np.asarray(self.policy.kept(drafts.copy(), path.copy()), dtype=np.float64)
+        if found.shape != (rows, length + 1):
+            raise InputError(
+                f"{self.where}: kept gives an array of shape {found.shape}; give ({rows}, {length + 1}): a "
+                f"row a path, with the probability that 0, ..., {length} tokens are kept"
+            )
+        if not (found >= 0).all() or not np.allclose(found.sum(axis=1), 1.0, rtol=0.0, atol=_SUM):
+            raise InputError(
+                f"{self.where}: kept gives rows that are no laws; each needs probabilities that sum to 1"
+            )
+        return found
 
 
 def _read(good: np.ndarray, reads: str) -> np.ndarray:

@@ -46,6 +46,8 @@ class Exploration:
         Mass reserved for what follows the first rejection, by who reserves it.
     zero_target : tuple of (int, float)
         How many tokens have q > 0 = p, and the draft's mass on them: why the curve can be flat.
+    pair : tuple of float64 (V,)
+        Target and draft.
     """
 
     order: RatioOrder
@@ -55,6 +57,7 @@ class Exploration:
     hole_rank: int | None
     budgets: dict[str, float] = field(default_factory=dict)
     zero_target: tuple[int, float] = (0, 0.0)
+    pair: tuple[Floats, Floats] | None = None
 
     @property
     def hypotheses_hold(self) -> bool:
@@ -91,6 +94,29 @@ class Exploration:
             "acceptance_exact": exact,
             "accepted_by_two": 1.0 - Z + Z * exact,
         }
+
+    def accepted_by_all(self, points: int = 80) -> tuple[Floats, Floats]:
+        """Z, ``(points + 1,)``, and what n candidates accept if an exact round leaves it, then the best.
+
+        The round by levels, which leaves ``(p - s q)_+ + min(p, (s - 1) q)`` of the target: SpecInfer's for
+        s = 1, where Z is least, and that of the optimal sequential rule where the curve is highest
+        (docs/explanation/optimal-rules.md). Empty where no token can be rejected.
+        """
+        least = self.budgets["specinfer"]
+        if self.pair is None or not 0.0 < least < 1.0:
+            return np.zeros(0), np.zeros(0)
+        p, q = self.pair
+        best = float(levels(p, q, self.candidates)[0])
+        found = []
+        near = 1.0 + np.linspace(0.0, 1.0, points // 2) ** 2 * (2.0 * best - 1.0)
+        far = 2.0 * best * np.geomspace(1.0, 1e4, points - len(near))
+        for s in np.union1d(np.concatenate([near, far]), best):  # Z rises with s, to 1
+            left = np.clip(p - s * q, 0.0, None) + np.minimum(p, (s - 1.0) * q)
+            Z = float(left.sum())
+            rest = levels(left / Z, q, self.candidates - 1)
+            found.append((Z, 1.0 - Z + Z * float(np.minimum(left / Z, rest[0] * q).sum())))
+        Z, accepted = np.asarray(sorted(found)).T
+        return Z, accepted
 
     def result(self) -> dict[str, Any]:
         """The row of ``"results"``."""
@@ -159,7 +185,7 @@ def explore_pair(
         budgets["resispec, local gap"] = min(gap, room)
         budgets["resispec, Eq. 13"] = min(max(points.z_star, gap), room)
     zeros = (int(zero.sum()), float(draft[zero].sum()))
-    return Exploration(order, points, candidates, rejected, hole_rank, budgets, zeros)
+    return Exploration(order, points, candidates, rejected, hole_rank, budgets, zeros, (target, draft))
 
 
 def curve_points(found: Exploration) -> Floats:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from resispec_verify.schema import envelope, plain
+from resispec_verify.tables.against import standard_error
 from resispec_verify.tables.means import known_mean, mean
 from resispec_verify.tables.row import Row, label
 from resispec_verify.verdict import Tier, Verdict
 
-__all__ = ["exit_status", "kl_report", "position_records", "summarize"]
+__all__ = ["kl_report", "may_exceed", "position_records", "summarize"]
 
 KL_DIRECTION = "KL(marginal || target)"
 
@@ -61,6 +62,11 @@ def _operational_details(row: Row) -> dict[str, Any]:
     return {
         "tier": Tier.CERTIFIED,
         "rounding_max": max(row.rounding),
+        "standard_errors": {
+            "tv": standard_error(row.tv),
+            "acceptance": standard_error([sum(each) for each in row.acceptance]),
+            "limit": standard_error(row.limit),
+        },
         "verdict_counts": {v.value: row.verdict.count(v) for v in Verdict},
         "positions_undecidable": len(row.undecidable()),
         "positions_over_budget": sum(row.exhausted),
@@ -95,18 +101,10 @@ def kl_report(rows: Iterable[Row], dump: Mapping[str, Any], seconds: Mapping[str
     )
 
 
-def exit_status(rows: Iterable[Row], *, require_exact: bool, max_tv: float | None) -> int:
-    """1 when a demand was made and is not met, else 0. Undecided counts as not exact."""
-    operational = [row for row in rows if row.marginal == "operational"]
-    if require_exact and any(row.overall() is not Verdict.EXACT for row in operational):
-        return 1
-    if max_tv is None:
-        return 0
-    return 1 if any(_may_exceed(row, max_tv) for row in operational) else 0
-
-
-def _may_exceed(row: Row, most: float) -> bool:
+def may_exceed(row: Row, most: float | None) -> bool:
     """Whether the total variation may exceed ``most`` anywhere; a demand of 0 is met by an exact rule."""
+    if most is None or row.marginal != "operational":
+        return False
     rows = zip(row.certified_tv(), row.verdict, strict=True)
     return any(high > most and verdict is not Verdict.EXACT for (_, high), verdict in rows)
 

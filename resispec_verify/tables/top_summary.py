@@ -17,7 +17,7 @@ from resispec_verify.tables.top_rows import TopRow
 from resispec_verify.verdict import Verdict
 
 __all__ = [
-    "FORM", "summarize_top", "summarize_top_limits", "top_exit_status", "top_facts", "top_kl_report",
+    "FORM", "summarize_top", "summarize_top_limits", "top_facts", "top_kl_report",
     "top_limits_report",
 ]  # fmt: skip
 
@@ -82,13 +82,6 @@ def top_kl_report(rows: Sequence[TopRow], files: Sequence[Any]) -> dict[str, Any
 def top_limits_report(rows: Sequence[TopRow], files: Sequence[Any]) -> dict[str, Any]:
     """The whole report of ``limits`` on top-k files, JSON-ready."""
     return envelope("limits", [summarize_top_limits(row) for row in rows], form=FORM, dump=top_facts(files))
-
-
-def top_exit_status(rows: Sequence[TopRow], *, require_exact: bool, max_tv: float | None) -> int:
-    """1 when a demand was made and is not met for every completion, else 0."""
-    if require_exact and any(row.verdict is not Verdict.EXACT for row in rows):
-        return 1
-    return int(max_tv is not None and any(_most(row, "emitted_tv")[1] > max_tv for row in rows))
 
 
 def top_facts(files: Sequence[Any]) -> dict[str, Any]:

@@ -185,7 +185,7 @@ def test_where_a_journal_cannot_be(cli, dump, tmp_path):
     assert (tmp_path / "text").read_text() == "my notes\n"
     assert dump.read_bytes() == before
     by_hand = cli("kl", "--target", "0.5,0.5", "--draft", "0.5,0.5", "--resume", tmp_path / "j")
-    assert_refused(by_hand, "--resume needs --logits")
+    assert_refused(by_hand, "--resume needs a dump")
 
 
 def test_an_entry_that_is_not_of_this_run_is_refused(cli, dump, tmp_path):

@@ -29,7 +29,7 @@ class Mine(Rule):
 
 # Code after the header, the rule, and words of the one line that refuses it.
 REFUSED = {
-    "no such name": ("", "Other", ["no 'Other'", "rules in it: Mine"]),
+    "no such name": ("", "Other", ["no 'Other'", "there are: Mine"]),
     "not a rule": ("class Bad: pass", "Bad", ["subclass resispec_verify.Rule"]),
     "a number": ("Bad = 3", "Bad", ["subclass resispec_verify.Rule"]),
     "no reject": (
@@ -454,7 +454,7 @@ def test_no_file_and_no_name(cli, tmp_path):
     assert_one_line(
         cli("kl", *PAIR, "--rule", f"{tmp_path}/none.py:Mine").err, "cannot be read", "No such file"
     )
-    assert_one_line(cli("kl", *PAIR, "--rule", "own.py").err, "own.py:Name")
+    assert_one_line(cli("kl", *PAIR, "--rule", "own.py").err, "own.py:NAME")
 
 
 def test_the_example_of_the_documentation(cli):
@@ -466,7 +466,7 @@ def test_the_example_of_the_documentation(cli):
     assert own["acceptance"][2] == 0.0
     code = EXAMPLE_RULE.read_text(encoding="utf-8")
     assert len(code.splitlines()) <= 30
-    page = EXAMPLE_RULE.parents[1] / "docs" / "adding-a-rule.md"
+    page = EXAMPLE_RULE.parents[1] / "docs" / "howto" / "add-a-rule.md"
     assert code.split('"""', 2)[2].strip() in page.read_text(encoding="utf-8")
 
 

@@ -206,7 +206,7 @@ def test_without_dask_the_way_to_install_it_is_named(cli, dump, monkeypatch):
 
 def test_values_by_hand_need_no_cluster(cli):
     result = cli("kl", "--target", "0.5,0.5", "--draft", "0.5,0.5", "--scheduler", "local")
-    assert_refused(result, "--scheduler needs --logits")
+    assert_refused(result, "--scheduler needs a dump")
 
 
 def packed(dump: Path, **change: Any) -> bytes:

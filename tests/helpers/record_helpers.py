@@ -28,14 +28,16 @@ class HashModel:
         return 2 * np.random.default_rng([self._seed, *recent]).standard_normal(self.vocab).astype(np.float32)
 
 
-def write_gguf(path: Path, *, blocks=3, seed=0, tokens=TOKENS, tokenizer=True, tied=True, **changes) -> Path:
+def write_gguf(
+    path: Path, *, blocks=3, seed=0, tokens=TOKENS, tokenizer=True, tied=True, context=CONTEXT, **changes
+) -> Path:
     """Write a random Llama of a few thousand parameters; `changes` replace or add metadata and tensors."""
     import gguf
 
     writer = gguf.GGUFWriter(str(path), changes.pop("architecture", "llama"))
     numbers = {
         "llama.block_count": blocks,
-        "llama.context_length": CONTEXT,
+        "llama.context_length": context,
         "llama.attention.head_count": HEADS,
         "llama.attention.head_count_kv": KV_HEADS,
     }

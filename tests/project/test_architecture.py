@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "engines": {"errors"},
     "sampler_check": {"backends", "distributions", "errors", "evidence", "inputs", "rules", "schema"},
     "audit": {"errors", "evidence", "inputs", "runs", "schema"},
-    "report": {"audit", "dumps", "errors", "rules", "sampler_check", "tables"},
+    "report": {"audit", "dumps", "errors", "rules", "sampler_check", "schema", "tables"},
     "record": {"distributions", "dumps", "errors", "models", "rules", "topology"},
     "models": {"errors"},
     "decoding": {"distributions", "errors", "evidence", "models", "record", "rules", "topology"},

@@ -91,7 +91,7 @@ def test_no_chain_has_a_longer_step(n, monkeypatch):
 
 
 def test_the_longest_step_holds_where_the_ratio_of_acceptances_does_not():
-    """d5b2 of docs/specinfer-bound.md: SpecInfer 83/27, optimal-joint 99/27."""
+    """d5b2 of docs/explanation/optimal-rules.md: SpecInfer 83/27, optimal-joint 99/27."""
     assert largest_ratio(2) < 99 / 83
     assert bounds.longest(83 / 27, 5, 2) >= 99 / 27
 

@@ -15,21 +15,22 @@ import pytest
 from resispec_verify import proofs
 from resispec_verify.cli import main
 from resispec_verify.errors import InputError
-from resispec_verify.oracle import normalise
+from resispec_verify.oracle import longest_by_node, normalise
+from resispec_verify.oracle.distinct import most_at_prices
 from resispec_verify.proofs import TITLES, ProofReport
 
 pytest.importorskip("sympy", reason="the proofs need SymPy, from the extra 'proofs'")
 
 ROOT = Path(__file__).parents[2]
 STATUS = {
-    "eq-13": "refuted", "theorem-1": "refuted", "theorem-2": "refuted",
+    "eq-13": "refuted", "theorem-1": "refuted", "theorem-2": "refuted", "tree-rules": "refuted",
     "eq-13-repaired": "repaired", "theorem-1-repaired": "repaired", "theorem-2-repaired": "repaired",
 }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def maker():
-    """The script that writes docs/theory.md."""
+    """The script that writes docs/explanation/theory.md."""
     spec = importlib.util.spec_from_file_location("make_theory", ROOT / "docs" / "make_theory.py")
     assert spec is not None
     assert spec.loader is not None
@@ -203,6 +204,14 @@ TWINS = [
      ["A + q (B - v)", "the second candidate"]),
     ("two-distinct", "greedy", {"first": lambda p, q: tuple(map(min, p, q))},
      ["sum s_B = B", "no A accepts more"]),
+    ("three-distinct", "number-alone", {"known": len}, ["both rules by sets emit p"]),
+    ("three-distinct", "rules-of-sets", {"places": most_at_prices}, ["prices prove 27/28"]),
+    ("longest-tree", "single-texts", {"sets": lambda texts: [frozenset([s]) for s in texts]},
+     ["both programs", "sum min(P, pi) is attained"]),
+    ("longest-tree", "token-by-token", {"most": lambda drawn, chance, above: min(drawn, chance)},
+     ["one path"]),
+    ("tree-rules", "node-by-node", {"best": longest_by_node},
+     ["traversal, 2 siblings, 1 child", "univer, 2 paths", "on one path"]),
 ]  # fmt: skip
 
 

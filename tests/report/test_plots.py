@@ -35,8 +35,9 @@ def test_a_figure_of_two_axes_with_labels(target, draft, tmp_path):
     distance, acceptance = figure.axes
     assert "total variation" in distance.get_ylabel()
     assert "limit" in acceptance.get_xlabel()
-    texts = [t.get_text() for t in distance.get_legend().get_texts()]
-    assert [t.split(",")[0] for t in texts] == ["resispec", "specinfer"]
+    assert distance.get_legend() is acceptance.get_legend() is None, "a legend covers the data"
+    texts = [t.get_text() for t in figure.legends[0].get_texts()]
+    assert [t.split(":")[0] for t in texts] == ["resispec", "specinfer"]
     figure.savefig(tmp_path / "figure.svg")
     assert (tmp_path / "figure.svg").stat().st_size > 1000
 

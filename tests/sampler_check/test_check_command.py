@@ -51,7 +51,7 @@ def test_the_line_that_repeats_a_rejection_does(module, here, capfd):
         ("samplers_of_mine:godo", ["no 'godo'", "did you mean 'good'"]),
         ("samplers_of_mine.py:godo", ["no 'godo'", "did you mean 'good'"]),
         ("samplers_of_mine:constant", ["not callable", "int"]),
-        ("samplers_of_mine", ["module:callable"]),
+        ("samplers_of_mine", ["FILE.py:NAME or package.module:NAME or cmd:PROGRAM"]),
         ("nowhere.py:good", ["nowhere.py"]),
         ("cmd:", ["needs a program"]),
         ("cmd:no-such-program-at-all", ["no program"]),

@@ -89,6 +89,8 @@ def ragged(targets, drafts, path, rng):
         (TopProbability(0.5), "not-rejected"),
         (TopProbability(0.5, reads="after"), "rejected"),
         (Entropy(0.8), "not-rejected"),
+        (Entropy(1.05), "not-rejected"),
+        (Entropy(1.05, reads="after"), "rejected"),
         (DrawnProbability(0.25), "not-rejected"),
         (DrawnProbability(0.25, token="dropped"), "rejected"),
     ],

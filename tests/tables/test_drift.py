@@ -211,7 +211,7 @@ def test_infinite_where_the_draft_cannot_go_and_nothing_where_nobody_gets(tmp_pa
     never = row_of(SpecInfer(), [0.5, 0.5], [0.5, 0.5], top_k=1)
     assert [r["l1"] for r in never.results()] == [0.0, None, None]
     assert [r["gain"] for r in never.results()] == [1.0, 0.0, 0.0]
-    figure = plot_drift([first, never], "a $title_ that is no formula")
+    figure = plot_drift([first, never])
     figure.savefig(tmp_path / "a.svg")
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert {"infinite", "0, or below the axis"} <= set(texts)
@@ -290,7 +290,7 @@ HAND = ["--target", "0.3,0.4,0.3", "--draft", "0.6,0.3,0.1"]
             ["--target", "0.5,0.5,0", "--draft", "0.5,0.5,0", "--rule", "sequoia", "--candidates", "3"],
             "only 2",
         ),
-        ([*HAND, "--positions", "0:1"], "needs --logits"),
+        ([*HAND, "--positions", "0:1"], "needs a dump"),
         ([*HAND, "--plot", "a.gif"], "must end in"),
         ([], "nothing to measure"),
         (["--logits", EXAMPLE, *HAND], "not both"),

@@ -115,6 +115,40 @@ def test_two_rounds_are_what_the_rules_accept(pair):
         assert found.table(np.array([z]))["accepted_by_two"][0] >= best - 1e-12
 
 
+@given(laws(6))
+def test_the_curve_of_n_is_highest_at_the_optimal_rule_and_begins_at_specinfers_round(pair):
+    p, q = floats(pair)
+    for n in (2, 3, 5):
+        found = explore_pair(p, q, n)
+        Z, accepted = found.accepted_by_all()
+        if not 0 < found.budgets["specinfer"] < 1:
+            assert Z.size == 0
+            continue
+        best = operational_marginals(OptimalSequential(), p[None], q[None], n).acceptance.sum()
+        assert accepted.max() == pytest.approx(float(best), abs=1e-9)
+        assert np.interp(found.budgets["optimal-sequential"], Z, accepted) == pytest.approx(best, abs=1e-9)
+        assert Z[0] == pytest.approx(found.budgets["specinfer"], abs=1e-12)
+        with_two = found.table(Z)["accepted_by_two"]
+        if n == 2:  # an exact round of the same mass that is nearer is no worse
+            assert (accepted <= np.where(np.isnan(with_two), np.inf, with_two) + 1e-9).all()
+
+
+def test_in_the_picture_of_three_candidates_the_marker_is_on_the_curve_of_three():
+    p, q = np.array([0.3, 0.4, 0.3]), np.array([0.6, 0.3, 0.1])
+    for n, curve in (
+        (2, "both candidates, after an exact round"),
+        (3, "all 3 candidates, after an exact round"),
+    ):
+        right = plot_exploration(explore_pair(p, q, n)).axes[1]
+        lines = {line.get_label(): line for line in right.get_lines()}
+        (mark,) = (line for name, line in lines.items() if name.startswith(f"optimal-sequential, n = {n}"))
+        x, y = mark.get_xydata()[0]
+        best = operational_marginals(OptimalSequential(), p[None], q[None], n).acceptance.sum()
+        assert y == pytest.approx(best, abs=1e-9)
+        drawn = lines[curve].get_xydata()
+        assert np.interp(x, *drawn[np.isfinite(drawn).all(axis=1)].T) == pytest.approx(y, abs=1e-9)
+
+
 def test_the_command(capsys, tmp_path):
     names = [tmp_path / name for name in ("a.json", "a.csv", "a.svg")]
     arguments = [f"--{kind}={name}" for kind, name in zip(("json", "csv", "plot"), names, strict=True)]
@@ -160,9 +194,9 @@ def test_random_pairs_and_edges(capsys):
         (["--target", "0.3,0.7", "--draft", "0.6,0.4", "--rejected", "1"], "never rejected"),
         (["--target", "0.3,0.7", "--draft", "0.6,0.4", "--rejected", "2"], "outside the vocabulary"),
         (["--target", "0.3,0.7", "--draft", "0.6,0.4", "--candidates", "1"], "at least 2"),
-        (["--target", "0.3,0.7", "--draft", "0.6,0.4", "--check"], "needs --logits"),
-        (["--random", "4", "--position", "0"], "--position needs --logits"),
-        (["--random", "4", "--check"], "--check needs --logits"),
+        (["--target", "0.3,0.7", "--draft", "0.6,0.4", "--check"], "needs a dump"),
+        (["--random", "4", "--position", "0"], "--position needs a dump"),
+        (["--random", "4", "--check"], "--check needs a dump"),
         (["--target", "0.3,0.7", "--draft", "0.6,0.4", "--seed", "0"], "--seed needs --random"),
         (["--random", "0"], "--random must be"),
         (["--random", "4", "--concentration", "0"], "--concentration must be"),

@@ -120,7 +120,7 @@ def test_the_library_is_loaded_only_when_asked_for():
         ([*HAND, "--tokens", "0"], "--tokens must be"),
         ([*HAND, "--rule", "optimal-joint"], "decides about all its candidates at once"),
         (["--target", "0.5,0.5", "--draft", "0.5,0.5"], "no token can be rejected"),
-        ([*HAND, "--position", "0"], "needs --logits"),
+        ([*HAND, "--position", "0"], "needs a dump"),
         ([*HAND, "--tokenizer", "nowhere.json"], "no such file"),
         (["--logits", EXAMPLE, "--position", "8"], "outside 0..7"),
         (["--logits", EXAMPLE, *HAND], "give one of"),

@@ -87,7 +87,7 @@ def test_a_figure_of_nothing_measurable():
         (["--repeats", "0"], "--repeats must be"),
         (["--seed", "-1"], "--seed must not"),
         (["--temperature", "nan"], "--temperature"),
-        (["--position", "0"], "needs --logits"),
+        (["--position", "0"], "needs a dump"),
         (["--logits", EXAMPLE, "--vocab", "3"], "not both"),
         (["--logits", EXAMPLE, "--seed", "0"], "--seed is that of random logits"),
         (["--logits", EXAMPLE, "--position", "8"], "outside 0..7"),

@@ -32,7 +32,9 @@ def test_children_by_level_and_in_order():
     tree = Topology.by_level([3, 2])
     assert tree.parents == (-1, 0, 0, 0, 1, 1, 2, 2, 3, 3)
     assert str(tree) == "-1,0,0,0,1,1,2,2,3,3"
-    assert Topology.by_level([3, 3, 3]) == Topology.parse("d4b3")
+    assert Topology.by_level([3, 3, 3]) == Topology.parse("d4b3") == Topology.parse("3,3,3")
+    assert Topology.parse("3,2") == tree == Topology.parse(str(tree))
+    assert Topology.parse("4") == Topology.parse("d2b4")
     assert str(Topology((-1,))) == "d1b1"
     uneven = Topology((-1, 0, 0, 2, 2, 1))
     assert uneven.children == ((1, 2), (5,), (3, 4), (), (), ())
@@ -58,7 +60,8 @@ def test_a_part_of_a_tree():
         ("d0b3", "at least one level"),
         ("b3d5", "is no tree"),
         ("-1,x", "is no tree"),
-        ("0,0", "starts with its root"),
+        ("0,0", "each level needs at least one; parents begin with -1"),
+        ("-2,0", "starts with its root"),
         ("-1,2,1", "node 1 has parent 2"),
         ("-1,1", "node 1 has parent 1"),
         ("-1,0,-1", "node 2 has parent -1"),

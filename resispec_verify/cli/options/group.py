@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,9 +30,10 @@ def defaults_of(*groups: Options) -> dict[str, Any]:
     return values_of(*(type(group)() for group in groups))
 
 
-def command_line(command: str, *groups: Options, **others: Any) -> str:
-    """A command with the options that are not the default."""
-    return shlex.join([PROGRAM, command, *words_of(values_of(*groups) | others, defaults_of(*groups))])
+def command_line(command: str, *groups: Options, files: Sequence[object] = (), **others: Any) -> str:
+    """A command with its files, and the options that are not the default."""
+    words = words_of(values_of(*groups) | others, defaults_of(*groups))
+    return shlex.join([PROGRAM, command, *map(str, files), *words])
 
 
 def words_of(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
@@ -86,7 +87,9 @@ def refuse_without(needed: str, *groups: Options, **options: object) -> None:
 
 def refuse_by_hand(*groups: Options, **options: object) -> None:
     """Hand-given values are used as they are: an option that would change them is a mistake."""
-    _refuse(groups, options, "needs --logits: the values of --target and --draft are used as they are")
+    _refuse(
+        groups, options, "needs a dump: the values of --target and --draft are used as they are; leave it out"
+    )
 
 
 def refuse_beside(other: str, *groups: Options, **options: object) -> None:

@@ -1,13 +1,23 @@
 """Options of where results go."""
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from resispec_verify.cli.options.group import Options
-from resispec_verify.cli.output import check_writable, table_console, write_csv, write_figure, write_json
+from resispec_verify.cli.output import (
+    check_writable,
+    table_console,
+    write_bytes,
+    write_csv,
+    write_figure,
+    write_json,
+)
 from resispec_verify.cli.parameters import File
+from resispec_verify.errors import InputError
+from resispec_verify.report.cases import Case, github_lines, junit_xml, unusable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,3 +62,36 @@ class PlotOptions(OutputOptions):
 
     plot: File | None = None
     """Write a plot here (.png, .svg or .pdf)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseOptions(Options):
+    """Where demands, met or not, go in continuous integration."""
+
+    junit: File | None = None
+    """Write JUnit XML here: a case for each demand, with the numbers behind it."""
+    annotations: Literal["github"] | None = None
+    """Print each demand that is not met as an annotation, on standard error."""
+
+    def file(self) -> Path | None:
+        """The JUnit file, for the check of what could not be written; raises where it names none."""
+        if self.junit is not None and str(self.junit) == "-":
+            raise InputError("--junit needs a file, such as junit.xml: tables go to standard output")
+        return self.junit
+
+    def tell(self, command: str, cases: Iterable[Case], failures: Iterable[str] = ()) -> int:
+        """Write and print what was asked for; the exit status, 1 where a demand is not met.
+
+        Parameters
+        ----------
+        failures
+            A line for each input that could not be used.
+        """
+        made = list(cases)
+        every = [*made, *map(unusable, failures)]
+        if self.junit is not None:
+            write_bytes(self.junit, junit_xml(command, every))
+        if self.annotations is not None:
+            for line in github_lines(every):
+                print(line, file=sys.stderr)
+        return int(any(case.unmet is not None for case in made))

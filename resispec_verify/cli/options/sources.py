@@ -18,11 +18,17 @@ class DumpOptions(Options):
     """Where logits come from."""
 
     logits: Files | None = None
-    """One or more dumps of target and draft logits."""
+    """The same as FILE: dumps of target and draft logits."""
 
     def joined(self: _Dumps, files: Iterable[Path]) -> _Dumps:
-        """The same with the dumps that were named without ``--logits``, which come first."""
-        return replace(self, logits=[*files, *(self.logits or [])] or None)
+        """The same with the dumps that were named without ``--logits``; both at once are refused."""
+        named = [*files]
+        if named and self.logits:
+            raise InputError(
+                f"{named[0]} is given as FILE and {self.logits[0]} by --logits; give all dumps as FILE, "
+                "without the option"
+            )
+        return replace(self, logits=named or self.logits)
 
     @property
     def paths(self) -> list[Path]:
@@ -82,9 +88,9 @@ class SourceOptions(OpeningOptions, HandOptions, DumpOptions):
     def check(self, purpose: str, *only_of_dumps: Options, **options: object) -> None:
         """Refuse both, and neither, with nothing to ``purpose``; by hand, options that are of dumps only."""
         if not self.by_hand and not self.logits:
-            raise InputError(f"nothing to {purpose}: give --logits PATH..., or --target and --draft")
+            raise InputError(f"nothing to {purpose}: give FILE..., or --target and --draft")
         if self.by_hand and self.logits is not None:
-            raise InputError("give either --logits PATH... or --target and --draft, not both")
+            raise InputError("give either FILE... or --target and --draft, not both")
         if self.by_hand:
             opening = {"pad_vocab": self.pad_vocab, "shards": self.shards}
             refuse_by_hand(*only_of_dumps, **opening, **options)

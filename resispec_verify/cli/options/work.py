@@ -1,9 +1,10 @@
 """Options of what is computed, where, and what is demanded of it."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from resispec_verify.cli.options.group import Options, check_range, check_share, numbers_in, refuse_beside
+from resispec_verify.cli.options.outputs import CaseOptions
 from resispec_verify.cli.parameters import Count, Flag, Names, Number, Text
 from resispec_verify.cli.user_rules import choose_rules
 from resispec_verify.errors import InputError
@@ -21,7 +22,8 @@ class RuleOptions(Options):
     Attributes
     ----------
     rule
-        A rule, with options of its own as in resispec:budget=floor, or file.py:Name; repeat for several.
+        A rule, with options of its own as in resispec:budget=floor, or FILE.py:NAME or package.module:NAME,
+        whose code is executed; repeat for several.
         Default: resispec and specinfer.
     candidates
         Candidates at each position (n).
@@ -187,7 +189,7 @@ class ArrayOptions(BackendOption):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DemandOptions(Options):
+class DemandOptions(CaseOptions):
     """What the exit status is to say."""
 
     require_exact: Flag = False
@@ -203,3 +205,7 @@ class DemandOptions(Options):
                 "the path identity cannot fail, so it meets no demand: --require-exact and --max-tv need "
                 "--marginal operational or both"
             )
+
+    def made(self) -> dict[str, Any]:
+        """The demands by name."""
+        return {"require_exact": self.require_exact, "max_tv": self.max_tv}

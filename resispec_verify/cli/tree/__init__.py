@@ -45,6 +45,8 @@ def _earlier(
     if dumps.logits:
         return length(dumps=dumps, rule=rule, topology=topology, drawn=drawn, output=output)
     if not topology:
-        raise InputError("nothing to do: give --logits PATH..., --topology TREE, or --grow N")
-    refuse_without("--logits", drawn, rule=rule)
+        raise InputError(
+            "nothing to do: write tree cost TREE..., tree length FILE..., or tree grow --nodes N"
+        )
+    refuse_without("a dump", drawn, rule=rule)
     return cost(topology, output=output)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from resispec_verify.cli.options.outputs import OutputOptions
-from resispec_verify.cli.parameters import Texts
+from resispec_verify.cli.parameters import Trees
 from resispec_verify.cli.tree.recorded import parsed, shortened
 from resispec_verify.errors import InputError
 from resispec_verify.report.table import print_records
@@ -11,14 +11,11 @@ from resispec_verify.schema import envelope
 from resispec_verify.topology import Topology
 
 
-def cost(topology: Texts | None = None, *, output: OutputOptions = OutputOptions()) -> int:
+def cost(topology: Trees | None = None, *, output: OutputOptions = OutputOptions()) -> int:
     """What trees cost: one verification is a pass of the target over so many nodes.
 
     Parameters
     ----------
-    topology
-        "d5b3": 5 levels, the root included, 3 children a node; or the parent of each node, "-1,0,0,1". One or
-        more.
     output.csv
         Write one line a tree here.
     """

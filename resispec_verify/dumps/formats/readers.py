@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from resispec_verify.dumps.formats.foreign import conversion
 from resispec_verify.dumps.formats.jsons import with_meta
 from resispec_verify.dumps.formats.llamacpp import is_llamacpp, read_llamacpp
 from resispec_verify.dumps.formats.npz import read_npz
@@ -31,15 +32,6 @@ READERS: dict[str, Callable[[Path], object]] = {
 """By suffix."""
 RECOGNISED = (("files of llama.cpp's --kl-divergence-base", is_llamacpp, read_llamacpp),)
 """Formats of any suffix: in words, what tells their files, and what reads them."""
-LINES = "a line a decision goes to the command replay"
-ANSWERS = "what an engine answered to convert"
-LOGS = {
-    ".jsonl": f"{LINES}, {ANSWERS}",
-    ".ndjson": f"{LINES}, {ANSWERS}",
-    ".csv": LINES,
-    ".parquet": f"give {ANSWERS}",
-}
-"""Files of other commands, by suffix: which one."""
 
 
 def load_mapping(path: str | os.PathLike[str]) -> dict:
@@ -61,11 +53,12 @@ def load_mapping(path: str | os.PathLike[str]) -> dict:
     read = READERS.get(path.suffix.lower())
     read = read or next((reader for _, matches, reader in RECOGNISED if matches(path)), None)
     if read is None:
+        if (line := conversion(path)) is not None:
+            raise InputError(f"{path}: {line}")
         suffix = f"suffix {show(path.suffix)}" if path.suffix else "a name without suffix"
         others = ", and ".join(words for words, _, _ in RECOGNISED)
-        instead = LOGS.get(path.suffix.lower())
         raise InputError(
-            f"{path}: {suffix} is not a known format; supported: {', '.join(READERS)}, a folder or glob of "
-            f"them or its index.json, and {others}" + (f"; {instead}" if instead else "")
+            f"{path}: {suffix} is not a known format; give one of {', '.join(READERS)}, a folder or glob of "
+            f"them or its index.json, or {others}"
         )
     return unstacked_trees(path, unstacked(path, with_meta(path, as_mapping(path, read(path)))))

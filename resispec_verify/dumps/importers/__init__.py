@@ -87,6 +87,8 @@ def import_top_pairs(
         mapping["vocab"] = vocab
     for role, name in zip(("target", "draft"), sources, strict=True):
         mapping[f"{role}_rounding"] = _rounding(name, vocab) if rounding is None else rounding
+    if sources[0] == sources[1] and files[0].samefile(files[1]):
+        notes.append("target and draft are one file: every exact rule accepts always; give the draft's own")
     mapping["meta"] = {
         "target": {"file": files[0].name, "from": sources[0]},
         "draft": {"file": files[1].name, "from": sources[1]},

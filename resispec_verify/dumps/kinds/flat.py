@@ -23,6 +23,7 @@ from resispec_verify.dumps.kinds.keys import (
     TREE_KEY,
     as_mapping,
     as_rows,
+    elsewhere,
     find_key,
     kind,
     refuse_top,
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["Batch", "FlatDump", "flat_from_mapping", "looks_like_probabilities"]
+
+
+LIKE_A_VOCABULARY, UNLIKE_A_VOCABULARY = 16_000, 1_000
+"""So many positions of so small a vocabulary are rather the other way round."""
 
 
 class Batch(NamedTuple):
@@ -101,10 +106,13 @@ class FlatDump(PositionsDump):
     keys: tuple[str, ...] = (TARGET_KEYS[0], DRAFT_KEYS[0], PROPOSAL_KEY)
 
     def checked(self) -> Self:
-        """As in `PositionsDump`; a narrower vocabulary than the rows is noted."""
+        """As in `PositionsDump`; a narrower vocabulary than the rows is noted, and axes that look turned."""
         super().checked()
         stated, width = stated_vocabulary(self.meta), self.target.shape[-1]
-        if stated is None or stated >= width:
+        if stated is None:
+            turned = _turned(self.target)
+            return self if turned is None else replace(self, notes=(*self.notes, turned))
+        if stated >= width:
             return self
         wider = (
             f"rows have {width} entries and meta states a vocabulary of {stated}: the others count as tokens"
@@ -198,7 +206,7 @@ def _check_kind(path: str | os.PathLike[str], mapping: Mapping) -> None:
         key = ROUNDS_KEY if found == "rounds" else TREE_KEY
         raise InputError(
             f"{path}: is a {found} dump (key {key}), and a flat one is needed: target_logits and "
-            "draft_logits [N, V]"
+            f"draft_logits [N, V]; {elsewhere(found)}"
         )
     if LOG_PROBABILITIES_KEY in mapping and found == "target":
         raise InputError(
@@ -217,6 +225,28 @@ def _steps(key: str, rows: Rows) -> str | None:
     )
 
 
+def _remedy(key: str, target: tuple[int, ...], other: tuple[int, ...]) -> str:
+    """What to save instead, of rows whose leading axes are not those of the target."""
+    if len(target) == len(other) == 2 and other == target[::-1]:
+        return "one of them has its axes the wrong way round; save that one as .T, so that both are [N, V]"
+    if target[-1] == other[-1] and math.prod(target) == math.prod(other):
+        if len(target) == len(other) == 3:
+            return f"if axes 0 and 1 are swapped, save {key}.swapaxes(0, 1)"
+        return f"if its rows are the same positions in the same order, save {key}.reshape{target}"
+    return "log a row of both after each prefix, [N, V], or [B, T, V] for both"
+
+
+def _turned(rows: Rows) -> str | None:
+    """Say that rows look like columns: as many as a vocabulary has tokens, and shorter than any."""
+    positions, vocab = rows.shape if rows.ndim == 2 else (0, 0)
+    if positions < LIKE_A_VOCABULARY or vocab >= UNLIKE_A_VOCABULARY:
+        return None
+    return (
+        f"{positions:,} positions of a vocabulary of {vocab} tokens: if the axes are the wrong way round, "
+        "save both as .T, [N, V]"
+    )
+
+
 def _check_shapes(dump: FlatDump, pad_vocab: bool) -> None:
     (name, target), *others = dump.held.items()
     if all(isinstance(rows, np.ndarray) and repeats(rows) for rows in dump.held.values()):
@@ -224,6 +254,9 @@ def _check_shapes(dump: FlatDump, pad_vocab: bool) -> None:
     for key, rows in others:
         shapes = f"{name} is {list(target.shape)} but {key} is {list(rows.shape)}"
         if rows.shape[:-1] != target.shape[:-1]:
-            raise InputError(f"{dump.path}: {shapes}; both need the same positions")
+            raise InputError(
+                f"{dump.path}: {shapes}; both need the same positions: "
+                f"{_remedy(key, target.shape, rows.shape)}"
+            )
         if rows.shape[-1] != target.shape[-1] and not pad_vocab:
             raise differing_widths(dump.path, target, rows, f": {shapes}")

@@ -23,6 +23,7 @@ __all__ = [
     "TREE_KEY",
     "as_mapping",
     "as_rows",
+    "elsewhere",
     "find_key",
     "kind",
     "refuse_top",
@@ -38,6 +39,10 @@ DRAFT_KEYS = ("draft_logits", "draft", "q_logits", "logits_draft", "drafter_logi
 PROPOSAL_KEY = "proposal_logits"
 CHUNKS_KEY, ROUNDS_KEY, TREE_KEY = "chunks", "rounds", "parent"
 TOP_COMMANDS = "kl, limits, drift, compare or inspect (verify_top from Python)"
+COMMANDS_OF = {
+    "flat": "kl, limits, drift, explore or report", "target": "compare", "rounds": "replay or weights",
+    "tree": "tree length or tree grow", "top": TOP_COMMANDS,
+}  # fmt: skip
 TOP_IDS_KEYS = ("target_top_ids", "draft_top_ids")
 
 
@@ -53,6 +58,12 @@ def kind(mapping: Mapping) -> Literal["flat", "target", "rounds", "tree", "top",
     if (target and draft) or (CHUNKS_KEY in mapping and not target):
         return "flat"
     return "target" if target else "unknown"
+
+
+def elsewhere(found: str) -> str:
+    """The commands that a dump of a kind is for, to go on in a message with."""
+    commands = COMMANDS_OF.get(found)
+    return "see 'resispec-verify inspect'" if commands is None else f"give it to {commands}"
 
 
 def refuse_top(path: PathLike, mapping: Mapping, needed: str) -> None:

@@ -60,7 +60,8 @@ def candidate_lists(path: PathLike, value: object, leading: tuple[int, ...], voc
         position = int(np.argmax(outside.any(axis=-1)))
         token = tokens[position][outside[position]][0]
         raise InputError(
-            f"{what}, position {position}: token {token} is outside the vocabulary 0..{vocab - 1}"
+            f"{what}, position {position}: token {token} is outside the vocabulary 0..{vocab - 1}; save ids "
+            "of the rows' own vocabulary"
         )
     return tokens.astype(np.int64)
 
@@ -215,7 +216,9 @@ def _by_position(
             continue  # one list for all positions; another for some is said by one dict a position
         if isinstance(v, (list, tuple)) or (isinstance(v, np.ndarray) and v.ndim == 1):
             if len(v) != positions:
-                raise InputError(f"{what}[{show(key)}] has {len(v)} entries for {positions} positions")
+                raise InputError(
+                    f"{what}[{show(key)}] has {len(v)} entries for {positions} positions; give one each"
+                )
             lists[key] = v.tolist() if isinstance(v, np.ndarray) else v
     if not lists:
         return _numbers(what, stated)

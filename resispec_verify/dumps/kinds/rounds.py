@@ -12,7 +12,15 @@ import numpy as np
 from resispec_verify.dumps.checks.companions import check_companions, check_round_companions
 from resispec_verify.dumps.checks.whole import check_rows, one_after_another
 from resispec_verify.dumps.formats.mapped import refuse_repeats, repeats
-from resispec_verify.dumps.kinds.keys import PROPOSAL_KEY, ROUNDS_KEY, as_rows, kind, refuse_top, what
+from resispec_verify.dumps.kinds.keys import (
+    PROPOSAL_KEY,
+    ROUNDS_KEY,
+    as_rows,
+    elsewhere,
+    kind,
+    refuse_top,
+    what,
+)
 from resispec_verify.dumps.kinds.labels import samplings
 from resispec_verify.dumps.kinds.reported import REPORTED_KEY, reported_logprobs
 from resispec_verify.dumps.kinds.tree_shapes import has_shape
@@ -191,7 +199,10 @@ def rounds_from_mapping(
     """
     refuse_top(path, mapping, "rounds with whole rows, or a scalar log of a line a decision, are")
     if kind(mapping) != "rounds":
-        raise InputError(f"{path}: is a {kind(mapping)} dump, and one of rounds (key {ROUNDS_KEY}) is needed")
+        raise InputError(
+            f"{path}: is a {kind(mapping)} dump, and one of rounds (key {ROUNDS_KEY}) is needed; "
+            f"{elsewhere(kind(mapping))}"
+        )
     entries = mapping[ROUNDS_KEY]
     if not isinstance(entries, (list, tuple)) or not entries:
         raise InputError(f"{path}: {ROUNDS_KEY} is {what(entries)}; save a list of at least one round")

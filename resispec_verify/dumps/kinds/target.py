@@ -17,6 +17,7 @@ from resispec_verify.dumps.kinds.keys import (
     PROPOSAL_KEY,
     TARGET_KEYS,
     as_rows,
+    elsewhere,
     find_key,
     kind,
     refuse_top,
@@ -107,7 +108,9 @@ def target_from_mapping(path: str | os.PathLike[str], mapping: dict, *, part: bo
     refuse_top(path, mapping, "whole rows (target_logits [N, V]) are")
     found = kind(mapping)
     if found in ("rounds", "tree"):
-        raise InputError(f"{path}: is a {found} dump, and target logits [N, V] by position are needed")
+        raise InputError(
+            f"{path}: is a {found} dump, and target logits [N, V] by position are needed; {elsewhere(found)}"
+        )
     key = find_key(path, mapping, TARGET_KEYS, "target")
     target = as_rows(path, key, mapping[key])
     refuse_repeats(f"{path}: {key}", target)

@@ -49,7 +49,8 @@ def texts_before(path: PathLike, mapping: Mapping, leading: tuple[int, ...], voc
         for i, (length, tokens) in enumerate(zip(found["prompt_len"], found["history"], strict=True)):
             if length > len(tokens):
                 raise InputError(
-                    f"{path}: prompt_len of position {i} is {length}, and it has {len(tokens)} tokens"
+                    f"{path}: prompt_len of position {i} is {length}, and it has {len(tokens)} tokens; "
+                    "save the tokens of the prompt that history holds"
                 )
     return found
 
@@ -74,13 +75,13 @@ def _unpadded(what: str, row: np.ndarray) -> np.ndarray:
     there = np.flatnonzero(row != -1)
     row = row[: int(there[-1]) + 1 if there.size else 0]
     if (row == -1).any():
-        raise InputError(f"{what} has -1 before its last token; -1 pads the end only")
+        raise InputError(f"{what} has -1 before its last token; pad with -1 at the end only")
     return row
 
 
 def _allowed(what: str, value: object, leading: tuple[int, ...], vocab: int) -> np.ndarray:
     if not isinstance(value, np.ndarray) or value.dtype != np.bool_ or value.shape != (*leading, vocab):
         shape = f"{value.dtype.name} {list(value.shape)}" if isinstance(value, np.ndarray) else "no array"
-        raise InputError(f"{what} is {shape}; a mask of allowed tokens is bool {[*leading, vocab]}")
+        raise InputError(f"{what} is {shape}; save the mask of allowed tokens as bool {[*leading, vocab]}")
     refuse_repeats(what, value)
     return value.reshape(math.prod(leading), vocab)

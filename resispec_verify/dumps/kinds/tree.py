@@ -18,6 +18,7 @@ from resispec_verify.dumps.kinds.keys import (
     TARGET_KEYS,
     TREE_KEY,
     as_rows,
+    elsewhere,
     find_key,
     kind,
     refuse_top,
@@ -183,7 +184,10 @@ def tree_from_mapping(path: str | os.PathLike[str], mapping: dict, *, pad_vocab:
     """
     refuse_top(path, mapping, "a tree (parent, target_logits, ...) is")
     if kind(mapping) != "tree":
-        raise InputError(f"{path}: is a {kind(mapping)} dump, and a tree (key {TREE_KEY}) is needed")
+        raise InputError(
+            f"{path}: is a {kind(mapping)} dump, and a tree (key {TREE_KEY}) is needed; "
+            f"{elsewhere(kind(mapping))}"
+        )
     parent = _parents(path, mapping[TREE_KEY])
     depth = _depths(path, mapping.get("depth"), parent)
     keys = [find_key(path, mapping, *names) for names in ((TARGET_KEYS, "target"), (DRAFT_KEYS, "draft"))]
@@ -195,7 +199,8 @@ def tree_from_mapping(path: str | os.PathLike[str], mapping: dict, *, pad_vocab:
     draft, _, pad_vocab, _ = placed(path, mapping, target, draft, None, pad_vocab)
     if target.shape[0] != draft.shape[0]:
         raise InputError(
-            f"{path}: {keys[0]} has {target.shape[0]} prefixes but {keys[1]} has {draft.shape[0]}"
+            f"{path}: {keys[0]} has {target.shape[0]} prefixes but {keys[1]} has {draft.shape[0]}; "
+            "save rows of the same prefixes"
         )
     if target.shape[-1] != draft.shape[-1] and not pad_vocab:
         raise differing_widths(path, target, draft)

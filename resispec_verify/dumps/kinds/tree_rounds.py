@@ -12,7 +12,7 @@ import numpy as np
 from resispec_verify.dumps.checks.companions import check_companions
 from resispec_verify.dumps.checks.whole import check_rows, one_after_another
 from resispec_verify.dumps.formats.mapped import refuse_repeats, repeats
-from resispec_verify.dumps.kinds.keys import ROUNDS_KEY, as_rows, kind, what
+from resispec_verify.dumps.kinds.keys import ROUNDS_KEY, as_rows, elsewhere, kind, what
 from resispec_verify.dumps.kinds.labels import samplings
 from resispec_verify.dumps.kinds.tree_shapes import SHAPE_KEYS, Shape, either, has_shape, shape_of
 from resispec_verify.dumps.kinds.values import integer, integers, no_token, prompt_name, uniforms
@@ -200,7 +200,7 @@ def tree_rounds_from_mapping(
     if not has_trees(mapping):
         raise InputError(
             f"{path}: is a {kind(mapping)} dump, and one of rounds over trees (key {ROUNDS_KEY}, each with "
-            "its parent) is needed"
+            f"its parent) is needed; {elsewhere(kind(mapping))}"
         )
     rounds, width = [], 0
     for i, entry in enumerate(mapping[ROUNDS_KEY]):

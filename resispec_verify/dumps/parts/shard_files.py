@@ -75,14 +75,16 @@ def find_shards(path: str | os.PathLike[str]) -> ShardList | None:
             )
         _check_apart(path, files)
         return ShardList(files, [(None, None)] * len(files), {}, from_zero=True)
-    if path.name == INDEX or (path.suffix == ".json" and os.path.isfile(name)):
+    if path.name == INDEX or (path.suffix == ".json" and os.path.isfile(name) and _lists_shards(path)):
         return _indexed(path)
     if os.path.lexists(name) or not glob.has_magic(name):
         return None
     try:
         found = _sorted(Path(entry) for entry in glob.glob(name) if os.path.isfile(entry))
     except (ValueError, OSError, re.error) as error:
-        raise InputError(f"{path}: is not a pattern of file names ({show(str(error))})") from None
+        raise InputError(
+            f"{path}: is not a pattern of file names ({show(str(error))}); give the folder"
+        ) from None
     if not found:
         raise InputError(
             f"{path}: no file of a known format ({', '.join(READERS)}) matches; check the pattern"
@@ -111,6 +113,12 @@ def _check_apart(path: Path, files: list[Path]) -> None:
                 f"{path}: {other.name} and {file.name} are the same file, or one run in two formats, whose "
                 "positions would count twice; keep one of them"
             )
+
+
+def _lists_shards(path: Path) -> bool:
+    """Whether a file of JSON under another name than an index's may be one."""
+    with open_file(path) as file:
+        return b'"shards"' in file.read(LONGEST)
 
 
 def _indexed(path: Path) -> ShardList:

@@ -14,18 +14,41 @@ m the recurrence also holds for rules whose acceptance depends on how many candi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["grow"]
+__all__ = ["Growth", "grow", "growth"]
 
 Floats = NDArray[np.float64]
 Rows = Sequence[Sequence[float] | None]
 
 
-def grow(acceptance: Rows, nodes: int, levels: int | None = None) -> tuple[list[int], float]:
-    """The best tree of at most `nodes` nodes and `levels` levels, both with the root.
+@dataclass(frozen=True)
+class Growth:
+    """The best trees of every size, by the levels that they may have.
+
+    Attributes
+    ----------
+    lengths : list of float64 arrays (N + 1,)
+        Entry D - 1 has ``T_D``; the number at 0 means nothing. As many as are of use.
+    """
+
+    lengths: list[Floats]
+    _counts: list[NDArray[np.int16]]
+    _choices: list[list[list[NDArray[np.int16]]]]
+
+    def parents(self, nodes: int, levels: int) -> list[int]:
+        """The tree of length ``lengths[levels - 1][nodes]``: breadth-first, -1 for the root.
+
+        Of trees that are equally long, it is one that has no child without use.
+        """
+        return _parents(self._counts[: levels - 1], self._choices[: levels - 1], nodes)
+
+
+def growth(acceptance: Rows, nodes: int, levels: int | None = None) -> Growth:
+    """The best trees of 1 to `nodes` nodes and 1 to `levels` levels, all with the root.
 
     Parameters
     ----------
@@ -36,26 +59,24 @@ def grow(acceptance: Rows, nodes: int, levels: int | None = None) -> tuple[list[
         ``N >= 1``.
     levels : int, optional
         ``D >= 1``; without it any number.
-
-    Returns
-    -------
-    parents : list of int
-        Breadth-first, -1 for the root. Of trees that are equally long, one that has no child without use.
-    length : float
-        Its expected length, in tokens.
     """
     rows = [None if row is None else np.asarray(row, np.float64) for row in acceptance]
-    best = np.ones(nodes + 1)  # T_1(N); the entry at 0 is never used
-    choices: list[list[list[NDArray[np.int16]]]] = []
-    counts: list[NDArray[np.int16]] = []
-    while levels is None or len(counts) + 1 < levels:
-        deeper, count, splits = _one_level_more(best, rows)
-        if (deeper == best).all():
+    found = Growth([np.ones(nodes + 1)], [], [])
+    while levels is None or len(found.lengths) < levels:
+        deeper, count, splits = _one_level_more(found.lengths[-1], rows)
+        if (deeper == found.lengths[-1]).all():
             break  # no budget gains from another level
-        best = deeper
-        counts.append(count)
-        choices.append(splits)
-    return _parents(counts, choices, nodes), float(best[nodes])
+        found.lengths.append(deeper)
+        found._counts.append(count)
+        found._choices.append(splits)
+    return found
+
+
+def grow(acceptance: Rows, nodes: int, levels: int | None = None) -> tuple[list[int], float]:
+    """The best tree of at most `nodes` nodes and `levels` levels, as `Growth.parents`, and its length."""
+    found = growth(acceptance, nodes, levels)
+    most = len(found.lengths)
+    return found.parents(nodes, most), float(found.lengths[-1][nodes])
 
 
 def _one_level_more(

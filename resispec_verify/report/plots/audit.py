@@ -11,11 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from resispec_verify.report.plots.palette import BLUE, GREY, ORANGE
 from resispec_verify.report.plots.position import drawable
 
 __all__ = ["finite", "plot_cuts", "plot_evidence", "plot_prefixes"]
 
-ENGINE, REFERENCE, GREY = "#D55E00", "#0072B2", "0.35"
+ENGINE, REFERENCE = ORANGE, BLUE
 COLOURS = {"engine": ENGINE, "reference": REFERENCE}
 SIZE = (5.2, 3.7)
 FONT = 10.0

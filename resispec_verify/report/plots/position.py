@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
-from resispec_verify.report.plots.marginals import COLOURS
+from resispec_verify.report.plots.palette import looks
+from resispec_verify.report.plots.words import entitle, legend_below
 from resispec_verify.tables.position import Position
 
 __all__ = ["drawable", "plot_position"]
@@ -24,7 +27,7 @@ def plot_position(
     ----------
     found : Position
     title : str
-        For the head of the figure.
+        What the pair is, for the legend; without it no headline either: a page has its own.
     names : dict, optional
         Text of tokens.
     most : int
@@ -33,12 +36,16 @@ def plot_position(
     records = found.records(most, names)
     series = list(found.series())
     figure = Figure(
-        figsize=(5.2, 1.6 + 0.2 * len(series) + 0.09 * len(records) * (len(series) + 1)), layout="constrained"
+        figsize=(6.4, 1.9 + 0.2 * len(series) + 0.075 * len(records) * (len(series) + 1)),
+        layout="constrained",
     )
     axes = figure.subplots()
     height = 0.84 / len(series)
     y = np.arange(len(records), dtype=float)
-    colours = ("0.75", "0.3", *COLOURS)
+    # A rule with options has their colour too, and a hatch that tells it from the plain one.
+    names_of_rules = [name.removeprefix("residual, ") for name in series[2:]]
+    drawn_as = looks((name.partition("[")[0], name) for name in names_of_rules)
+    colours = ["0.75", "0.3", *(look.colour for look in drawn_as)]
     for i, name in enumerate(series):
         text = name
         if i >= 2:
@@ -46,7 +53,7 @@ def plot_position(
             text = f"{name}: next accepted {found.next_accepted[rule]:.3f}"
         axes.barh(
             y + (i - (len(series) - 1) / 2) * height, [record[name] for record in records], height,
-            color=colours[i % len(colours)], label=text, hatch=HATCHES[i % len(HATCHES)], edgecolor="white",
+            color=colours[i], label=text, hatch=HATCHES[i % len(HATCHES)], edgecolor="white",
             linewidth=0,
         )  # fmt: skip
     axes.set_yticks(y, [_label(record, found.rejected) for record in records], parse_math=False, fontsize=9)
@@ -54,15 +61,15 @@ def plot_position(
     axes.set(xlabel="probability", xlim=(0, None))
     axes.grid(axis="x", color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
+    handles, texts = axes.get_legend_handles_labels()
+    legend_below(figure, dict(zip(texts, handles, strict=True)), title, most=2)
     if title:
-        axes.set_title(title, fontsize=10, parse_math=False)
-    legend = figure.legend(loc="outside lower left", fontsize=9.5, frameon=False)
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+        token = next((r for r in records if r["token"] == found.rejected), {"token": found.rejected})
+        entitle(figure, f"What is left after token {_label(token, -1)} was rejected")
     return figure
 
 
-def _label(record: dict[str, object], rejected: int) -> str:
+def _label(record: Mapping[str, object], rejected: int) -> str:
     text = drawable(str(record.get("text", "")))
     label = f"{text}  {record['token']}" if text else str(record["token"])
     return f"rejected: {label}" if record["token"] == rejected else label

@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from resispec_verify.report.plots.marginals import COLOURS
+from resispec_verify.report.plots.palette import GREY, LIGHT_GREY, colour_of
+from resispec_verify.report.plots.words import entitle
 
 __all__ = ["plot_runtime"]
+
+PLAIN = ("specinfer", "residual")
+EVERY = "every rule"  # whose work is no rule's alone
 
 
 def plot_runtime(results: Sequence[dict[str, Any]], title: str = "") -> Figure:
@@ -21,18 +25,18 @@ def plot_runtime(results: Sequence[dict[str, Any]], title: str = "") -> Figure:
     results : sequence of dict
         The rows that ``runtime --json`` writes.
     title : str
-        For the head of the figure.
+        What was measured.
     """
     figure = Figure(figsize=(7.4, 3.6), layout="constrained")
     axes = figure.subplots()
-    owners = list(dict.fromkeys(row["belongs_to"] for row in results))
-    colours = dict(zip(owners, ("0.6", COLOURS[1], COLOURS[0]), strict=False))
+    owners = dict.fromkeys(row["belongs_to"] for row in results)
+    colours = {owner: LIGHT_GREY if owner == EVERY else colour_of(owner) for owner in owners}
     y = np.arange(len(results))
     median = np.asarray([row["median_us"] for row in results])
     low, high = np.asarray([row["quartiles_us"] for row in results]).T
     axes.barh(y, median, color=[colours[row["belongs_to"]] for row in results])
     axes.errorbar(
-        median, y, xerr=[median - low, high - median], fmt="none", ecolor="0.2", elinewidth=1, capsize=2
+        median, y, xerr=[median - low, high - median], fmt="none", ecolor=GREY, elinewidth=1, capsize=2
     )
     reach = float(max(high.max(), 1e-9))
     for i, row in enumerate(results):
@@ -42,7 +46,17 @@ def plot_runtime(results: Sequence[dict[str, Any]], title: str = "") -> Figure:
         )
     axes.set_yticks(y, [f"{row['belongs_to']}: {row['phase']}" for row in results], fontsize=9)
     axes.invert_yaxis()
-    axes.set(xlabel="microseconds (median, quartiles)", xlim=(0, 1.4 * reach))
+    axes.set(xlim=(0, 1.4 * reach))
+    axes.set_xlabel("microseconds (median, quartiles)", parse_math=False)
     if title:
-        figure.suptitle(title, fontsize=10, parse_math=False)
+        entitle(figure, _headline(results))
+        figure.supxlabel(title, x=0.012, ha="left", fontsize=9.5, color=GREY, parse_math=False)
     return figure
+
+
+def _headline(results: Sequence[dict[str, Any]]) -> str:
+    parts = sum(row["median_us"] for row in results if row["share"] is not None)
+    plain = sum(row["median_us"] for row in results if (row["belongs_to"], row["phase"]) == PLAIN)
+    if not parts or not plain:
+        return ""
+    return f"GetProxy takes {parts / plain:.2g} times as long as SpecInfer's residual"

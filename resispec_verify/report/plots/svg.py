@@ -16,17 +16,15 @@ from matplotlib.gridspec import GridSpec
 from matplotlib.legend import Legend
 from matplotlib.text import Text
 
+from resispec_verify.report.plots.palette import ON_DARK
+
 __all__ = ["inline_svg", "panels"]
 
 GREY_STEPS = 10
-# Colours that are too dark on a dark page get a variable of their own; the page says what they are.
-NAMED = {
-    "#0072b2": "blue", "#d55e00": "orange", "#009e73": "green", "#cc79a7": "pink", "#e69f00": "yellow",
-    "#56b4e9": "sky",
-}  # fmt: skip
 _GREY = re.compile(r"#([0-9a-f]{2})\1\1\b")
-_NAMED = re.compile("|".join(NAMED))
+_NAMED = re.compile(f"#({'|'.join(colour[1:] for colour in ON_DARK)})")
 _MOST_MARKS = 4000  # more in a panel become one picture instead of one element each
+_LARGE, _SMALL = (4.9, 3.9), (3.7, 3.1)  # of a panel without its legend, in inches
 _LARGER = 1.15  # text of a panel that may be as narrow as a phone
 
 
@@ -44,8 +42,8 @@ def inline_svg(figure: Figure, prefix: str, label: str = "") -> str:
     Returns
     -------
     str
-        Greys are ``var(--g0)`` (black) to ``var(--g10)`` (white), the palette ``var(--blue)`` and so on; what
-        is black by default is left to the style of the page.
+        Greys are ``var(--g0)`` (black) to ``var(--g10)`` (white), a colour of the palette such as #0072b2
+        ``var(--c0072b2)``; what is black by default is left to the style of the page.
     """
     buffer = io.StringIO()
     figure.patch.set_alpha(0.0)
@@ -72,11 +70,11 @@ def inline_svg(figure: Figure, prefix: str, label: str = "") -> str:
     text = re.sub(r"url\(#([^)]*)\)", rf"url(#{prefix}-\1)", text)
     text = re.sub(r'href="#([^"]*)"', rf'href="#{prefix}-\1"', text)
     text = _GREY.sub(lambda m: f"var(--g{round(int(m[1], 16) / 255 * GREY_STEPS)})", text)
-    text = _NAMED.sub(lambda m: f"var(--{NAMED[m[0]]})", text)
+    text = _NAMED.sub(lambda m: f"var(--c{m[1]})", text)
     return text.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)
 
 
-def panels(figure: Figure, prefix: str, size: tuple[float, float] = (4.9, 3.9)) -> list[str]:
+def panels(figure: Figure, prefix: str, large: int | None = None) -> list[str]:
     """Each axes of a figure as a picture of its own, so that a page can set them one below the other.
 
     Parameters
@@ -85,13 +83,14 @@ def panels(figure: Figure, prefix: str, size: tuple[float, float] = (4.9, 3.9)) 
         Taken apart: it is of no further use.
     prefix : str
         Of the ids.
-    size : tuple of float
-        Of a panel without its legend, in inches.
+    large : int, optional
+        So many of the first are large; the others are small, and their legends say only what the first's
+        does not.
     """
     found, every = [], list(figure.axes)
     figure.suptitle("")
     figure.supxlabel("")
-    formulas = set()
+    formulas, said = set(), set()
     for legend in (*(axes.get_legend() for axes in every), *figure.legends):
         if legend is not None:
             formulas |= {text.get_text() for text in legend.get_texts() if text.get_parse_math()}
@@ -100,24 +99,27 @@ def panels(figure: Figure, prefix: str, size: tuple[float, float] = (4.9, 3.9)) 
         for axes in every:
             axes.set_visible(axes is kept)
         kept.set_subplotspec(GridSpec(1, 1, figure=figure)[0])
-        figure.set_size_inches(*size)
-        legend = _legend_below(figure, kept, formulas)
+        small = large is not None and i >= large
+        figure.set_size_inches(*(_SMALL if small else _LARGE))
+        legend = _legend_below(figure, kept, formulas, said if small else set())
+        said |= set(kept.get_legend_handles_labels()[1])
         for text in kept.findobj(Text):
             text.set_fontsize(float(text.get_fontsize()) * _LARGER)
         kept.tick_params(labelsize=9 * _LARGER)
         kept.set_xlabel(fill(kept.get_xlabel(), 44))
         kept.set_ylabel(fill(kept.get_ylabel(), 36))
-        found.append(inline_svg(figure, f"{prefix}{i}", kept.get_title()))
+        found.append(inline_svg(figure, f"{prefix}{i}", kept.get_title("left") or kept.get_title()))
         if legend is not None:
             legend.remove()
     return found
 
 
-def _legend_below(figure: Figure, axes: Axes, formulas: set[str]) -> Legend | None:
+def _legend_below(figure: Figure, axes: Axes, formulas: set[str], said: set[str]) -> Legend | None:
     """Below the axes, where it hides nothing, and the figure higher by as much."""
-    handles, labels = axes.get_legend_handles_labels()
-    if not labels:
+    entries = [one for one in zip(*axes.get_legend_handles_labels(), strict=True) if one[1] not in said]
+    if not entries:
         return None
+    handles, labels = zip(*entries, strict=True)
     columns = 2 if max(map(len, labels)) < 30 and len(labels) > 2 else 1
     width, height = figure.get_size_inches()
     figure.set_size_inches(width, height + 0.2 * -(-len(labels) // columns) + 0.1)

@@ -1,0 +1,191 @@
+"""A run against an earlier one: what changed, and whether that is more than chance between positions.
+
+Verdicts are certified: where they differ, nothing else needs to be said. Of the means over positions (total
+variation, acceptance, its limit) a change is
+
+- ``none``: the certified intervals of both overlap, so that there may be no change at all;
+- ``significant`` or ``not significant``: by a two-sided t-test over positions, paired where both runs hold
+  the same positions of the same files (by their SHA-256), and of two samples else (Welch). All tests of one
+  comparison share ``alpha`` (Bonferroni). Positions count as independent; those of one text are not quite;
+- ``not tested``: the earlier report holds no standard errors, or there is one position.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from resispec_verify.errors import InputError
+from resispec_verify.schema import SCHEMA
+
+__all__ = ["Change", "changes", "read_report", "standard_error"]
+
+COMMANDS = ("kl", "report")
+NEEDED = {
+    "rule", "temperature", "candidates", "positions", "verdict", "tv_mean", "tv_mean_bounds", "acceptance",
+    "acceptance_total_bounds", "limit_mean", "rounding_max",
+}  # fmt: skip
+MEASURES = ("tv", "acceptance", "limit")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One row and measure, before and now; for the verdict, texts; None where a run has no such row.
+
+    Attributes
+    ----------
+    said : str
+        "none", "significant", "not significant", "not tested"; "certified" of verdicts that differ; "new" and
+        "gone" of rows.
+    how : str
+        "paired", "two samples", or empty.
+    p_value : float or None
+    """
+
+    row: str
+    measure: str
+    before: Any
+    now: Any
+    said: str
+    how: str = ""
+    p_value: float | None = None
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """The ``--json`` of an earlier `kl` or `report`.
+
+    Raises
+    ------
+    InputError
+        It is anything else.
+    """
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"--against {path}: {error.strerror or error}; check the path") from None
+    except ValueError:
+        raise InputError(f"--against {path}: not JSON; give what kl --json or report --json wrote") from None
+    command = report.get("command") if isinstance(report, dict) else None
+    if command not in COMMANDS or not isinstance(report.get("results"), list):
+        kind = f"a report of {command}" if isinstance(command, str) else "no report of ours"
+        raise InputError(f"--against {path}: {kind}; give what kl --json or report --json wrote")
+    if report.get("schema") != SCHEMA:
+        raise InputError(
+            f"--against {path}: its schema is {report.get('schema')!r}, not {SCHEMA}; write it anew"
+        )
+    if "form" in report:
+        raise InputError(f"--against {path}: intervals of top-k files; give a report over whole rows")
+    rows = [row for row in report["results"] if row.get("marginal") == "operational"]
+    if any(not row.keys() >= NEEDED for row in rows):
+        raise InputError(f"--against {path}: its rows lack numbers; write it anew with kl --json")
+    if not rows:
+        raise InputError(f"--against {path}: it has no verdicts; write it without --marginal path-identity")
+    return {**report, "results": rows}
+
+
+def standard_error(values: Sequence[float | None]) -> float | None:
+    """Of the mean of values, as if they were independent; None of one, or where one is not known."""
+    known = [v for v in values if v is not None and math.isfinite(v)]
+    n = len(values)
+    if n < 2 or len(known) < n:
+        return None
+    mean = math.fsum(known) / n
+    return math.sqrt(math.fsum((v - mean) ** 2 for v in known) / (n - 1) / n)
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any], alpha: float) -> list[Change]:
+    """What changed from one report to another, verdicts first; rows that only one has are at the end."""
+    before, now = ({_key(row): row for row in report["results"]} for report in (old, new))
+    both = [key for key in now if key in before]
+    level = alpha / max(1, len(both) * len(MEASURES))
+    pairs = [(_name(key), before[key], now[key]) for key in both]
+    found = []
+    for name, a, b in pairs:
+        said = "certified" if a["verdict"] != b["verdict"] else "none"
+        found.append(Change(name, "verdict", a["verdict"], b["verdict"], said))
+    found += [_compared(name, measure, a, b, level) for name, a, b in pairs for measure in MEASURES]
+    found += [Change(_name(k), "verdict", None, now[k]["verdict"], "new") for k in now if k not in before]
+    found += [Change(_name(k), "verdict", before[k]["verdict"], None, "gone") for k in before if k not in now]
+    return found
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row.get("label", row["rule"]), row["temperature"], row["candidates"], row.get("dataset")
+
+
+def _name(key: tuple[Any, ...]) -> str:
+    label, temperature, candidates, dataset = key
+    name = f"{label}, T = {temperature:g}, n = {candidates}"
+    return name if dataset is None else f"{name}, {dataset}"
+
+
+def _bounds(row: Mapping[str, Any], measure: str) -> tuple[float, float] | None:
+    """The certified interval of a mean."""
+    if measure == "limit":
+        value, slack = row["limit_mean"], 2 * row["rounding_max"]
+        return None if value is None else (value - slack, value + slack)
+    low, high = row["tv_mean_bounds" if measure == "tv" else "acceptance_total_bounds"]
+    return float(low), float(high)
+
+
+def _mean(row: Mapping[str, Any], measure: str) -> float | None:
+    return math.fsum(row["acceptance"]) if measure == "acceptance" else row[f"{measure}_mean"]
+
+
+def _compared(name: str, measure: str, a: Mapping[str, Any], b: Mapping[str, Any], level: float) -> Change:
+    before, now = _mean(a, measure), _mean(b, measure)
+    ends = _bounds(a, measure), _bounds(b, measure)
+    if ends[0] is None or ends[1] is None:
+        return Change(name, measure, before, now, "none" if before == now else "not tested")
+    if ends[0][0] <= ends[1][1] and ends[1][0] <= ends[0][1]:
+        return Change(name, measure, before, now, "none")
+    how, p = _paired(a, b, measure) or _two_samples(a, b, measure)
+    if p is None:
+        return Change(name, measure, before, now, "not tested", how)
+    return Change(name, measure, before, now, "significant" if p < level else "not significant", how, p)
+
+
+def _paired(a: Mapping[str, Any], b: Mapping[str, Any], measure: str) -> tuple[str, float | None] | None:
+    """The test over the differences, where both hold the same positions of the same files."""
+    ours, theirs = (_by_position(row, measure) for row in (a, b))
+    if not ours or ours.keys() != theirs.keys():
+        return None
+    differences = [theirs[place] - ours[place] for place in ours]
+    error = standard_error(differences)
+    if error is None:
+        return "paired", None
+    return "paired", _chance(math.fsum(differences) / len(differences), error, len(differences) - 1)
+
+
+def _by_position(row: Mapping[str, Any], measure: str) -> dict[tuple[str, int], float]:
+    held = row.get("by_position")
+    if not held or any(value is None for value in held[measure]):
+        return {}
+    return dict(zip(zip(held["sha256"], held["position"], strict=True), held[measure], strict=True))
+
+
+def _two_samples(a: Mapping[str, Any], b: Mapping[str, Any], measure: str) -> tuple[str, float | None]:
+    """Welch's test, from the standard errors."""
+    first, second = ((row.get("standard_errors") or {}).get(measure) for row in (a, b))
+    before, now = _mean(a, measure), _mean(b, measure)
+    if first is None or second is None or before is None or now is None:
+        return "", None
+    errors, change = (first, second), now - before
+    squares = [error**2 for error in errors]
+    freedom = sum(s**2 / (row["positions"] - 1) for s, row in zip(squares, (a, b), strict=True))
+    if freedom == 0:
+        return "two samples", _chance(change, 0.0, 1)
+    return "two samples", _chance(change, math.sqrt(sum(squares)), sum(squares) ** 2 / freedom)
+
+
+def _chance(difference: float, error: float, freedom: float) -> float:
+    """The two-sided p-value of Student's t; a difference that is the same everywhere is no chance."""
+    if error == 0:
+        return 1.0 if difference == 0 else 0.0
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(freedom, -abs(difference) / error))

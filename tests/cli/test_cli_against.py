@@ -1,0 +1,102 @@
+"""`report --against`: what changed since an earlier run, and whether that is more than chance."""
+
+import json
+
+import pytest
+from cli_helpers import PREFIX, drawn, save
+
+from resispec_verify.tables.against import changes, standard_error
+
+SPAN = ("--candidates", "1", "--rule", "specinfer", "--rule", "resispec")
+
+
+def row(tv, verdict="inexact", **others):
+    """A row of a report with this total variation at its positions."""
+    n = len(tv)
+    mean = sum(tv) / n
+    return {
+        "rule": "r", "label": "r", "marginal": "operational", "temperature": 1.0, "candidates": 1,
+        "dataset": None, "positions": n, "verdict": verdict, "tv_mean": mean,
+        "tv_mean_bounds": [mean - 1e-12, mean + 1e-12], "acceptance": [0.5],
+        "acceptance_total_bounds": [0.5, 0.5], "limit_mean": 0.7, "rounding_max": 1e-12,
+        "standard_errors": {"tv": standard_error(tv), "acceptance": 0.0, "limit": 0.0},
+        "by_position": {"sha256": ["f"] * n, "position": list(range(n)), "tv": tv, "acceptance": [0.5] * n,
+                        "limit": [0.7] * n},
+    } | others  # fmt: skip
+
+
+def of_tv(before, now):
+    return next(c for c in changes({"results": [before]}, {"results": [now]}, 0.05) if c.measure == "tv")
+
+
+def test_p_values_are_those_of_scipy():
+    from scipy import stats
+
+    a, b = [0.1, 0.3, 0.2, 0.5], [0.2, 0.35, 0.3, 0.62]
+    paired, apart = of_tv(row(a), row(b)), of_tv(row(a), row(b, by_position=None))
+    assert (paired.how, apart.how) == ("paired", "two samples")
+    assert paired.p_value == pytest.approx(stats.ttest_rel(a, b).pvalue)
+    assert apart.p_value == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue)
+    # 0.0085 is below 0.05 / 3, the level of each of the three tests; 0.6 is not.
+    assert (paired.said, apart.said) == ("significant", "not significant")
+
+
+def test_rounding_is_no_change_and_without_errors_nothing_is_tested():
+    a = [0.1, 0.3, 0.2]
+    assert of_tv(row(a), row([v + 1e-13 for v in a])).said == "none"
+    assert of_tv(row(a, standard_errors=None, by_position=None), row([0.5, 0.6, 0.8])).said == "not tested"
+    other = row([0.5, 0.6, 0.8])
+    other["by_position"]["sha256"] = ["other"] * 3
+    assert of_tv(row(a), other).how == "two samples"
+
+
+def test_verdicts_and_rows():
+    old = {"results": [row([0.1, 0.2]), row([0.1, 0.2], label="a")]}
+    new = {"results": [row([0.0, 0.0], "exact"), row([0.1, 0.2], label="b")]}
+    found = {(c.row[0], c.said) for c in changes(old, new, 0.05) if c.measure == "verdict"}
+    assert found == {("r", "certified"), ("a", "gone"), ("b", "new")}
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_page_against_itself_and_against_another_draft(cli, tmp_path):
+    target = drawn(6, 8, seed=1)
+    first = save(tmp_path / "a.pt", target, drawn(6, 8, seed=2))
+    better = save(tmp_path / "b.pt", target, target + 0.1 * drawn(6, 8, seed=3))
+    old, page = tmp_path / "old.json", tmp_path / "page.html"
+    assert cli("report", first, *SPAN, "--out", page, "--json", old).status == 0
+    held = json.loads(old.read_text())
+    assert held["command"] == "report"
+    assert all(len(r["by_position"]["tv"]) == 6 for r in held["results"])
+    same = cli("report", first, *SPAN, "--out", page, "--against", old)
+    assert "no verdict changed, and no number significantly (alpha 0.05 over all tests)." in same.out
+    moved = cli("report", better, *SPAN, "--out", page, "--against", old, "--alpha", 0.2)
+    assert "specinfer, T = 1, n = 1: acceptance" in moved.out
+    assert "two samples" in moved.out
+    text = page.read_text()
+    assert f"What changed since {old}" in text
+    assert "(alpha 0.2 over all tests)" in text
+    kl = tmp_path / "kl.json"
+    assert cli("kl", first, *SPAN, "--json", kl).status == 0
+    assert "no verdict changed" in cli("report", first, *SPAN, "--out", page, "--against", kl).out
+
+
+def test_what_is_no_report_is_refused(cli, tmp_path):
+    dump, old, page = save(tmp_path / "a.pt", drawn(2, 3)), tmp_path / "old.json", tmp_path / "page.html"
+
+    def refused(text, *others):
+        old.write_text(text)
+        done = cli("report", dump, "--out", page, "--against", old, *others)
+        assert done.status == 2
+        assert done.err.count("\n") == 1
+        return done.err.removeprefix(f"{PREFIX}--against {old}: ")
+
+    assert refused("no").startswith("not JSON")
+    assert refused("[]").startswith("no report of ours")
+    assert refused('{"schema": 1, "command": "limits", "results": []}').startswith("a report of limits")
+    assert refused('{"schema": 2, "command": "kl", "results": []}').startswith("its schema is 2")
+    assert refused('{"schema": 1, "command": "kl", "form": "top-k", "results": []}').startswith("intervals")
+    assert refused('{"schema": 1, "command": "kl", "results": []}').startswith("it has no verdicts")
+    row = '{"marginal": "operational"}'
+    assert refused(f'{{"schema": 1, "command": "kl", "results": [{row}]}}').startswith("its rows lack")
+    assert "--alpha must be in (0, 1)" in refused("{}", "--alpha", 2)
+    assert "--alpha needs --against" in cli("report", dump, "--out", page, "--alpha", 0.1).err

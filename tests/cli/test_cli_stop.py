@@ -1,0 +1,135 @@
+"""`check --stop FILE.py:NAME`: a draft-length policy from a user's file cuts the paths."""
+
+import numpy as np
+import pytest
+from cli_helpers import assert_refused
+
+from resispec_verify.cli.user_samplers import load_policy
+from resispec_verify.errors import InputError
+from resispec_verify.rules.stopping import CheckedPolicy, TopProbability
+
+POLICIES = """
+import numpy as np
+from resispec_verify.rules.stopping import AfterVerification, Entropy, StopPolicy, TopProbability
+
+fair = TopProbability(0.5)
+unfair = TopProbability(0.5, reads="after")
+later = AfterVerification(Entropy(1.0))
+number = 3
+
+
+class Raises(StopPolicy):
+    def kept(self, drafts, path):
+        raise ValueError("no heads")
+
+
+class Shape(StopPolicy):
+    def kept(self, drafts, path):
+        return np.ones((2, 2))
+
+
+class Law(StopPolicy):
+    def kept(self, drafts, path):
+        return np.ones((len(path), path.shape[1] + 1))
+
+
+class Writes(StopPolicy):
+    def kept(self, drafts, path):
+        path[:], drafts[:] = 0, 0
+        return np.eye(path.shape[1] + 1)[np.full(len(path), 1)]
+
+
+raises, shape, law, writes = Raises(), Shape(), Law(), Writes()
+"""
+VERIFIER = """
+import numpy as np
+from resispec_verify.rules import Block
+
+
+def draw(laws, rng):
+    edges = laws.cumsum(axis=-1)
+    return (rng.random((len(laws), 1)) * edges[:, -1:] >= edges).sum(axis=1)
+
+
+def verifier(targets, drafts, path, rng):
+    rows, length = path.shape
+    tokens = np.full((rows, length + 1), -1)
+    kept = (path >= 0).sum(axis=1)
+    for count in range(1, length + 1):
+        mine = np.flatnonzero(kept == count)
+        lengths, laws = Block().outcome(targets[mine, : count + 1], drafts[mine, :count], path[mine, :count])
+        for row, number, law in zip(mine, draw(lengths, rng), laws, strict=True):
+            tokens[row, :number] = path[row, :number]
+            tokens[row, number] = draw(law[number][None], rng)[0]
+    return tokens
+"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "policies.py").write_text(POLICIES)
+    (tmp_path / "engine.py").write_text(VERIFIER)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("name", "verdict"), [("fair", "not-rejected"), ("unfair", "rejected")])
+def test_a_verifier_is_judged_together_with_the_policy_before_it(cli, files, name, verdict):
+    policy = f"{files / 'policies.py'}:{name}"
+    options = ("--style", "block", "--input", "random-3", "--draws", 8000, "--alpha", 1e-6)
+    options += ("--no-search", "--no-boundary")
+    result = cli("check", f"{files / 'engine.py'}:verifier", *options, "--stop", policy)
+    assert result.status == (0 if verdict == "not-rejected" else 1), result
+    assert "random-3, cut" in result.out
+    if verdict == "rejected":
+        assert f"--stop {policy}" in " ".join(result.out.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("TopProbability", ["is a class", "policy = TopProbability(...)"]),
+        ("later", ["cuts after verification"]),
+        ("number", ["no StopPolicy", "type int"]),
+        ("fairr", ["no 'fairr'", "did you mean 'fair'"]),
+    ],
+)
+def test_what_is_no_policy_is_refused(files, name, words):
+    with pytest.raises(InputError) as refused:
+        load_policy(f"{files / 'policies.py'}:{name}")
+    assert all(word in str(refused.value) for word in ["--stop", *words])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("raises", "kept raised ValueError: no heads"),
+        ("shape", r"shape \(2, 2\); give \(5, 4\)"),
+        ("law", "probabilities that sum to 1"),
+    ],
+)
+def test_what_a_policy_gives_is_checked(files, name, words):
+    policy = load_policy(f"{files / 'policies.py'}:{name}")
+    with pytest.raises(InputError, match=words):
+        policy.kept(np.full((5, 3, 4), 0.25), np.zeros((5, 3), np.int64))
+
+
+def test_a_policy_gets_copies(files):
+    drafts, path = np.full((5, 3, 4), 0.25), np.ones((5, 3), np.int64)
+    kept = load_policy(f"{files / 'policies.py'}:writes").kept(drafts, path)
+    assert (kept.argmax(axis=1) == 1).all()
+    assert (drafts == 0.25).all()
+    assert (path == 1).all()
+
+
+def test_a_checked_policy_keeps_as_many():
+    drafts = np.array([[[0.9, 0.1], [0.6, 0.4]], [[0.5, 0.5], [0.9, 0.1]]])
+    path, policy = np.zeros((2, 2), np.int64), TopProbability(0.7)
+    assert np.array_equal(CheckedPolicy(policy, "--stop p").kept(drafts, path), policy.kept(drafts, path))
+
+
+def test_bad_usage_is_one_line(cli, files):
+    sampler, policies = f"{files / 'engine.py'}:verifier", files / "policies.py"
+    assert_refused(cli("check", sampler, "--stop", f"{policies}:fair"), "--stop is for --style block")
+    block = ("check", sampler, "--style", "block")
+    assert_refused(cli(*block, "--stop", policies), "say which policy")
+    assert_refused(cli(*block, "--stop", f"{policies}:raises"), "--stop", "kept raised ValueError: no heads")
