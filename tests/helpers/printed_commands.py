@@ -53,21 +53,19 @@ class Printed:
 
 
 def pages() -> list[Path]:
-    """Every page: of the front, of docs/ with its folders, and of the other folders that have one.
-
-    Not the tutorials: ``docs/run_tutorials.py`` follows them as a whole.
-    """
+    """Every page: of the front, of docs/ with its folders, and of the other folders that have one."""
     found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
     for folder in ("examples", "experiments", "proofs", "tests", "benchmarks"):
         found += sorted((ROOT / folder).rglob("README.md"))
-    return [page for page in found if "_build" not in page.parts and page.parent.name != "tutorials"]
+    return [page for page in found if "_build" not in page.parts]
 
 
 def all_printed() -> list[Printed]:
-    """The commands of all pages, in their order."""
+    """The commands of all pages, in their order, but for tutorials: `docs/run_tutorials.py` follows those."""
     return [
         command
         for page in pages()
+        if page.parent.name != "tutorials"
         for command in printed(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)))
     ]
 

@@ -61,7 +61,7 @@ def write(folder: Path) -> None:
         (folder / name).mkdir(parents=True)
     shutil.copy(ROOT / "examples" / "my_rule.py", folder / "path" / "to")
     (folder / "path" / "to" / "engine.py").write_text(BLOCK_SAMPLER)
-    for name in ("test_engine.py", "policies.py"):
+    for name in ("test_engine.py", "policies.py", "ms.csv"):
         (folder / name).write_text(next(_marked(name)))
     (folder / "prompts.txt").write_text("the cat\nthe hat\n")
     (folder / "extra-llm-api-config.yml").write_text(
@@ -93,6 +93,8 @@ def _recorded(folder: Path) -> None:
         assert status == 0, f"{name}.pt was not recorded"
     for name in ("run", "DUMP"):
         shutil.copy(folder / "dump.pt", folder / f"{name}.pt")
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert main(["kl", str(folder / "dump.pt"), "--json", str(folder / "report.json")]) == 0
     parent = Topology.parse("d5b3").parents
     inner = sum(node in parent for node in range(len(parent)))
     tokens = torch.randint(12, (2, len(parent)), generator=torch.Generator().manual_seed(2))
