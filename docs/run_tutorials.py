@@ -1,6 +1,7 @@
 """Do what the tutorials say, block by block, and hold what comes out against what they show.
 
     python docs/run_tutorials.py [PAGE...]
+    python docs/run_tutorials.py --notebook NOTEBOOK
 
 A page is followed in an empty folder beside which nothing is touched; the checkout's own folders are linked
 into it, and this interpreter and its commands come first in PATH. Of a page
@@ -136,12 +137,28 @@ def follow(path: Path) -> list[str]:
     return [f"{path.name}: {one}" for one in found]
 
 
+def execute(path: Path) -> None:
+    """Execute a notebook in an empty folder; raises what a cell raises."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with tempfile.TemporaryDirectory() as folder:
+        book = nbformat.read(path, as_version=4)
+        NotebookClient(book, timeout=SECONDS, resources={"metadata": {"path": folder}}).execute()
+
+
 def main() -> int:
     """Follow the pages."""
     parser = argparse.ArgumentParser(description="Do what the tutorials say.")
     parser.add_argument("pages", nargs="*", type=Path, metavar="PAGE", help="default: all")
-    wrong = []
-    for path in parser.parse_args().pages or sorted(TUTORIALS.glob("*.md")):
+    parser.add_argument("--notebook", type=Path, help="execute this instead")
+    asked, wrong = parser.parse_args(), []
+    if asked.notebook:
+        execute(asked.notebook)
+        print(f"{asked.notebook.name}: every cell ran")
+        return 0
+    for path in asked.pages or sorted(TUTORIALS.glob("*.md")):
         print(f"following {path.name}", flush=True)
         wrong += follow(path.resolve())
     print("\n".join(wrong) or "every tutorial does what it says")
