@@ -1,8 +1,8 @@
 """How much more than SpecInfer an exact rule could accept, at every measured node: OT_3 beside SpecInfer.
 
-The nodes are the root and its children of the trees drawn at the common prefixes: contexts that end in text
-of the target, or in one token of the draft after it. Both numbers are exact for the two laws at the node. The
-curve is the largest limit that laws with such an acceptance of SpecInfer can have (docs/explanation/optimal-rules.md).
+The nodes are places of the texts of the target that all rules are compared on. Both numbers are exact for the
+two laws at the node. The curve is the largest limit that laws with such an acceptance of SpecInfer can have
+(docs/explanation/optimal-rules.md).
 
     python experiments/ot_n.py --render
 """

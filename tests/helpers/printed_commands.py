@@ -53,11 +53,14 @@ class Printed:
 
 
 def pages() -> list[Path]:
-    """Every page: of the front, of docs/ with its folders, and of the other folders that have one."""
+    """Every page: of the front, of docs/ with its folders, and of the other folders that have one.
+
+    Not the tutorials: ``docs/run_tutorials.py`` follows them as a whole.
+    """
     found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
     for folder in ("examples", "experiments", "proofs", "tests", "benchmarks"):
         found += sorted((ROOT / folder).rglob("README.md"))
-    return [page for page in found if "_build" not in page.parts]
+    return [page for page in found if "_build" not in page.parts and page.parent.name != "tutorials"]
 
 
 def all_printed() -> list[Printed]:
