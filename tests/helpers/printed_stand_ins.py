@@ -132,7 +132,7 @@ def engine_of_the_pages(function: str) -> str:
 def _marked(name: str) -> Iterator[str]:
     """Blocks of pages below ``<!-- file: NAME -->``."""
     block = re.compile(rf"<!-- file: {re.escape(name)} -->\n```\w+\n(.*?)^```", re.M | re.S)
-    for page in pages():
+    for page in sorted((ROOT / "docs").rglob("*.md")):
         for found in block.finditer(page.read_text(encoding="utf-8")):
             yield found[1]
 
