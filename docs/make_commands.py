@@ -2,8 +2,9 @@
 
     python docs/make_commands.py [--check]
 
-Options are those of the command line, with its own help; keys are those of ``resispec_verify/schemas``. Only what
-stands between two marks is written. ``--check`` changes nothing and exits with 1 where a page is not current.
+Options are those of the command line, with its own help; keys are those of ``resispec_verify/schemas``. Only
+what stands between two marks is written. ``--check`` changes nothing and exits with 1 where a page is not
+current.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "reference" / "commands"
 SCHEMAS = ROOT / "resispec_verify" / "schemas"
 END = "<!-- end -->"
+#: Words of a help that are code.
+CODE = re.compile(r"(?<![\w`-])(--[a-z][a-z-]*|[A-Za-z/_.]+\.py:[A-Za-z]+|package\.module:NAME)")
 #: Where a command has more options, the table says what each group of them is for.
 MOST_WITHOUT_GROUPS = 15
 #: Said once, on the page of all commands.
@@ -35,9 +38,7 @@ DEFAULTS = (
 def _cell(text: str) -> str:
     """A text of the terminal as a cell of a table: words of a command line are code."""
     text = " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
-    text = re.sub(
-        r"(?<![\w`-])(--[a-z][a-z-]*|[A-Za-z/_.]+\.py:[A-Za-z]+|package\.module:NAME)", r"`\1`", text
-    )
+    text = CODE.sub(r"`\1`", text)
     return re.sub(r'"([^" ]+)"', r'`"\1"`', text)
 
 
@@ -80,12 +81,21 @@ def _row(option: Any) -> str:
     return f"| {_name(option)} | {_cell(default)} | {cell} |"
 
 
+def _title(group: type) -> str:
+    """What a group of options is for; one with another default has no words of its own."""
+    for one in group.__mro__:
+        said = inspect.cleandoc(one.__doc__ or "")
+        if said and not said.startswith(f"{one.__name__}("):  # what a dataclass writes by itself
+            return " ".join(said.partition("\n\n")[0].split()).rstrip(".")
+    raise LookupError(f"{group} says nothing of itself")
+
+
 def _groups(app: Any) -> dict[str, list[Any]]:
     """The options that the help of a command shows, by what their group is for; first those of no group."""
     title, groups = "", {"": []}
     for argument in app.assemble_argument_collection(parse_docstring=True):
         if argument.names == ("*",):
-            title = " ".join(inspect.cleandoc(argument.hint.__doc__).partition("\n\n")[0].split())
+            title = _title(argument.hint)
         elif argument.show:
             groups.setdefault(title if argument.keys else "", []).append(argument)
     return groups
@@ -97,7 +107,7 @@ def _table(app: Any) -> list[str]:
     many = sum(map(len, groups.values())) > MOST_WITHOUT_GROUPS
     lines = ["", "| option | default | meaning |", "|---|---|---|"]
     for title, options in groups.items():
-        lines += [f"| **{title.rstrip('.')}** | | |"] if many and title else []
+        lines += [f"| **{title}** | | |"] if many and title else []
         lines += map(_row, options)
     return [*lines, ""]
 

@@ -1,5 +1,7 @@
-"""The documentation: its Python blocks run, and its option tables list what the command line has."""
+"""The documentation: its Python blocks run, and its tables of options and keys are those of the code."""
 
+import importlib.util
+import json
 import re
 from pathlib import Path
 
@@ -60,6 +62,45 @@ def test_usage_names_every_option(command, capsys):
     assert options
     lacks = unnamed(options, usage)
     assert not lacks, f"name {', '.join(lacks)} in docs/reference/commands/{command.split()[0]}.md"
+
+
+@pytest.fixture(scope="module")
+def maker():
+    spec = importlib.util.spec_from_file_location("make_commands", DOCS / "make_commands.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_tables_of_options_and_keys_are_those_of_the_code(command, maker):
+    text = section(command)
+    assert text.count("<!-- generated: options -->") == text.count("<!-- generated: json -->") == 1
+    assert maker.current(text, command) == text, "run python docs/make_commands.py"
+
+
+def test_a_table_that_is_not_current_is_noticed(maker, tmp_path, monkeypatch, capsys):
+    for page in USAGE.glob("*.md"):
+        (tmp_path / page.name).write_text(page.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.setattr(maker, "PAGES", tmp_path)
+    monkeypatch.setattr("sys.argv", ["make_commands.py", "--check"])
+    assert maker.main() == 0
+    wrong = section("kl").replace("| `--candidates INT` | 3 |", "| `--candidates INT` | 4 |")
+    (tmp_path / "kl.md").write_text(wrong, encoding="utf-8")
+    assert maker.main() == 1
+    assert f"not current: {tmp_path / 'kl.md'}; run" in capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", ["make_commands.py"])
+    assert maker.main() == 0
+    assert (tmp_path / "kl.md").read_text(encoding="utf-8") == section("kl")
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "resispec_verify" / "schemas").iterdir()), ids=lambda p: p.stem
+)
+def test_every_key_of_a_report_has_a_meaning(path):
+    schema = json.loads(path.read_text(encoding="utf-8"))
+    found = schema["properties"] | schema["properties"]["results"]["items"]["properties"]
+    assert [key for key, value in found.items() if not value.get("description")] == []
 
 
 def unnamed(options, usage):
