@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from fractions import Fraction as F
+from typing import Any
 
 import pytest
 
@@ -231,3 +232,28 @@ def test_the_pairs_of_the_verdicts():
     ):
         assert accepted(tree_law(name, p, q, shape)) == length
         assert longest_step(p, q, shape, siblings).value == longest
+
+
+def test_what_is_no_law_shape_or_way_of_drawing_is_refused():
+    """No certified answer to a question that was not asked: each of these gave a number before."""
+    half, third = memoryless(f("1/2", "1/2")), memoryless(f("1/3", "1/3", "1/3"))
+    refused: Any = (
+        (half, half, fork(2, 1), "without_replacement", "siblings must be one of iid"),
+        (lambda _: f("1/4", "1/4"), half, fork(2, 1), "iid", r"target after .* must sum to exactly 1"),
+        (half, lambda _: (0.1, 0.3), fork(2, 1), "iid", r"draft after .* must sum to exactly 1"),
+        (lambda _: f("-1/4", "5/4"), half, fork(2, 1), "iid", "non-negative"),
+        (half, third, fork(2, 1), "iid", "must have the 3 tokens"),
+        (half, half, [(), ()], "iid", "nested tuples"),
+    )
+    for target, draft, shape, siblings, words in refused:
+        for ask in (longest_step, longest_by_node, sum_bound):
+            with pytest.raises(ValueError, match=words):
+                ask(target, draft, shape, siblings)
+        with pytest.raises(ValueError, match=words):
+            longest_in_worlds([(target, draft)], shape, siblings)
+    with pytest.raises(ValueError, match="lookahead must be at least 0"):
+        longest_step(half, half, fork(1, 2), "iid", lookahead=-1)
+    # A float is its binary value; the answer is a fraction.
+    floats: Any = (lambda _: (0.5, 0.5), lambda _: (0.25, 0.75))
+    found = longest_by_node(*floats, fork(1, 2), "iid")
+    assert (type(found), found) == (F, F(3, 4) + F(9, 16))
