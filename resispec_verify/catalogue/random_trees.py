@@ -68,7 +68,7 @@ def random_chain(rng: random.Random, vocab: int, most: int = 4) -> Any:
 def random_pair(rng: random.Random, vocab: int, depth: int) -> tuple[Any, Any]:
     """A target and a draft for trees of a depth, with every law drawn here, also where a chain never comes.
 
-    A chain of `random_chain` draws a law when it is asked for it: what is asked first would change the others.
+    A chain of `random_chain` draws a law when it is asked for it, so that the order of asking would matter.
     """
     target, draft = random_chain(rng, vocab), random_chain(rng, vocab)
     sequence_law(target, depth + 1)

@@ -16,6 +16,7 @@ from resispec_verify.oracle import (
     drawn_trees,
     fork,
     memoryless,
+    node_law,
     sequence_law,
     tree_law,
 )
@@ -105,3 +106,14 @@ def test_unknown_rules_and_shapes():
     for name in ("gbv", "gls"):
         with pytest.raises(ValueError, match="that part at the root"):
             tree_law(name, law, law, (((), ()),))
+
+
+def test_a_shape_a_rule_or_a_way_of_drawing_that_there_is_not_is_refused():
+    half = memoryless(f("1/2", "1/2"))
+    with pytest.raises(ValueError, match="siblings must be one of"):
+        drawn_trees(half, fork(2, 1), "fixed")
+    with pytest.raises(ValueError, match="rule must be one of"):
+        node_law("nothing", half, half, fork(2, 1))
+    for paths, length, trunk in ((0, 1, 0), (1, 0, 0), (2, 1, 1), (2, 2, -1)):
+        with pytest.raises(ValueError, match="a fork needs"):
+            fork(paths, length, trunk)
