@@ -1,4 +1,4 @@
-"""One row of docs/performance.md a test: a cost over what it is measured in. Run by `run.py`."""
+"""One row of docs/howto/scale.md a test: a cost over what it is measured in. Run by `run.py`."""
 
 from __future__ import annotations
 

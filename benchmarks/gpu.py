@@ -1,6 +1,6 @@
 """Checks the CUDA kernels against NumPy on real dumps, then measures them; meant to take under five minutes.
 
-    python benchmarks/gpu.py DUMP... [--markdown PATH] [--page docs/gpu.md]
+    python benchmarks/gpu.py DUMP... [--markdown PATH] [--page docs/reference/backends.md]
 
 Without a CUDA device it says so in one line and exits with status 2. With ``--backend numpy`` it goes through
 the checks on the CPU alone, to see that the script works: it is not a GPU, and nothing is said about one.

@@ -1,10 +1,10 @@
-"""Measures every cost of docs/performance.md, and writes the page with its picture and table.
+"""Measures every cost of docs/howto/scale.md, and writes the page with its picture and table.
 
-    python benchmarks/run.py [--dump FILE] [--quick] [--markdown docs/performance.md]
+    python benchmarks/run.py [--dump FILE] [--quick] [--page docs/howto/scale.md]
         [--only TEXT --kept FILE] [--redraw CSV]
 
 Needs the extra ``bench`` (pytest-benchmark, which does the timing). Each ratio is of two things timed in
-turns, so that both see the same machine. Without ``--markdown`` the page is only printed; with it, the growth
+turns, so that both see the same machine. Without ``--page`` the figures are only printed; with it, the growth
 curves go to ``img/performance-growth.png`` and ``.csv`` beside it. ``--quick`` only shows that it runs: its
 figures mean nothing.
 
@@ -208,24 +208,24 @@ def page(dump: Path, quick: bool, load: float, benchmarks: list[dict[str, Any]])
     )
 
 
+MARKS = ("<!-- generated: performance -->\n", "<!-- end -->")
 PAGE = """\
-# What it costs
 {warnings}
 Times depend on the machine and its load; ratios less, though other work slows a long measurement more than
-a short one. This page is written by one command:
+a short one. These figures are written by one command:
 
 ```console
 $ pip install 'resispec-verify[bench]'
-$ python benchmarks/run.py --dump {dump} --markdown docs/performance.md
+$ python benchmarks/run.py --dump {dump} --page docs/howto/scale.md
 ```
 
 Any flat dump will do; `record` makes one, and without `--dump` it is the bundled example. At most 128
 positions are looked at. Leave the machine alone while it runs (some minutes). The figures below are from
 `{dump}`, on {machine}; load average when it began: {load:.1f}.
 
-There are no figures for a GPU yet: see [](gpu.md). What a dump larger than memory costs is in [](scale.md).
+There are no figures for a GPU yet: see [GPU](../reference/backends.md#gpu).
 
-## Ratios
+### Ratios
 
 Of two things timed in turns in the same run, by
 [pytest-benchmark](https://pytest-benchmark.readthedocs.io). Softmaxes are in float64. The *middle half* is
@@ -241,11 +241,11 @@ ResiSpec's cost varies by orders of magnitude between positions: it is the numbe
 be rejected one after the other, large where target and draft are both nearly flat. `--max-expansions` bounds
 the work, and the certified gap says what was left out.
 
-## Growth
+### Growth
 
-![Time against V, n and N, log-log](img/performance-growth.png)
+![Time against V, n and N, log-log](../img/performance-growth.png)
 
-Exponents fitted by least squares to the logarithms ([the points](img/performance-growth.csv)). V: random
+Exponents fitted by least squares to the logarithms ([the points](../img/performance-growth.csv)). V: random
 laws, a disturbed Zipf law; n: the dump's first position; N: the dump's first positions, as `kl` evaluates
 them on one thread. `resispec` has n = 2 and gap 1e-3 throughout. What a call costs by itself flattens the
 curves at small sizes.
@@ -262,7 +262,10 @@ def main() -> None:
     parser.add_argument("--dump", type=Path, default=EXAMPLE)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument(
-        "--markdown", type=Path, help="write the page here, and its picture to img/ beside it"
+        "--markdown", type=Path, help="write a page of its own here, and its picture to img/ beside it"
+    )
+    parser.add_argument(
+        "--page", type=Path, help="write between the marks of this page, and the picture to ../img/"
     )
     parser.add_argument("--only", default="", help="tests whose names hold this, as pytest's -k")
     parser.add_argument("--kept", type=Path, help="JSON file to which results are added")
@@ -271,8 +274,8 @@ def main() -> None:
     if arguments.redraw:
         draw(read_points(arguments.redraw), arguments.redraw.with_suffix(".png"))
         return
-    if arguments.only and arguments.markdown and not arguments.kept:
-        parser.error("--only measures a part: with --markdown it needs --kept")
+    if arguments.only and (arguments.markdown or arguments.page) and not arguments.kept:
+        parser.error("--only measures a part: with --markdown and --page it needs --kept")
     try:
         open_dump(arguments.dump)
     except InputError as error:
@@ -286,7 +289,15 @@ def main() -> None:
         picture = arguments.markdown.parent / "img" / "performance-growth.png"
         draw(curves(benchmarks), picture)
         write_points(curves(benchmarks), picture.with_suffix(".csv"))
-        arguments.markdown.write_text(text, encoding="utf-8")
+        alone = text.replace("### ", "## ").replace("(../img/", "(img/")
+        arguments.markdown.write_text(f"# What it costs\n\n{alone}", encoding="utf-8")
+    if arguments.page:
+        picture = arguments.page.parent.parent / "img" / "performance-growth.png"
+        draw(curves(benchmarks), picture)
+        write_points(curves(benchmarks), picture.with_suffix(".csv"))
+        head, _, rest = arguments.page.read_text(encoding="utf-8").partition(MARKS[0])
+        rest = rest.partition(MARKS[1])[2]
+        arguments.page.write_text(head + MARKS[0] + text + MARKS[1] + rest, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write the table of docs/engines.md from resispec_verify/engines/known.
+"""Write the table of docs/reference/engines.md from resispec_verify/engines/known.
 
     python docs/make_engines.py [--check]
 
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parent / "engines.md"
+PAGE = Path(__file__).parent / "reference" / "engines.md"
 BEGIN = "<!-- begin: python docs/make_engines.py -->\n"
 END = "<!-- end: python docs/make_engines.py -->\n"
 

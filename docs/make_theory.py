@@ -1,4 +1,4 @@
-"""Write the ledger and the statements of the proofs into docs/theory.md, by running every proof.
+"""Write the ledger and the statements of the proofs into docs/explanation/theory.md, by running every proof.
 
     python docs/make_theory.py [--check]
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from resispec_verify.proofs import TITLES, Proved, prove_all
 
-PAGE = Path(__file__).parent / "theory.md"
+PAGE = Path(__file__).parent / "explanation" / "theory.md"
 BLOCK = re.compile(r"(<!-- generated: (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 SECONDS = re.compile(r"\b\d+\.\d(?= \|$| s in all\.$)", re.MULTILINE)
 

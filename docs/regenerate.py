@@ -7,8 +7,8 @@ A PAGE is one such file; without any it is all. A line ``<!-- output: ARGUMENTS 
 names the arguments of ``resispec-verify`` that printed it. ``--check`` changes nothing and exits with 1 where
 a figure has changed; numbers below 1e-12 are rounding noise, differ between machines, and are not compared.
 
-``--pictures`` draws those of ``docs/img`` instead, each by its command in `PICTURES`, and the benchmarks' from
-their points. They are not compared: fonts differ between machines, and ``runtime`` measures anew.
+``--pictures`` draws those of ``docs/img`` instead, each by its command in `PICTURES`, and the benchmarks'
+from their points. They are not compared: fonts differ between machines, and ``runtime`` measures anew.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def stale(path: Path) -> list[str]:
 
 def pages() -> list[Path]:
     """The files with outputs."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Write docs/claims.md: its text from claims_template.md, its numbers from the logs in results/.
+"""Write docs/explanation/claims.md: its text from claims_template.md, its numbers from the logs in results/.
 
     python experiments/claims.py [--check]
 
@@ -24,11 +24,11 @@ import prefixes
 import table_2
 from bounds import longest, per_level
 from pairs import HERE, RESULTS, Job
-from tables import logs, markdown
+from tables import line_logs, logs, markdown
 
 from resispec_verify.tables.specinfer_bound import largest_ratio, most_accepted
 
-PAGE = HERE.parent / "docs" / "claims.md"
+PAGE = HERE.parent / "docs" / "explanation" / "claims.md"
 PICTURE = HERE.parent / "docs" / "img" / "ot_n.png"
 TEMPLATE = HERE / "claims_template.md"
 
@@ -54,7 +54,8 @@ def _number(word: str) -> Any:
 
 def values(job: Job) -> dict[str, Any]:
     """What a placeholder may name."""
-    own, same = decoded.found(job), prefixes.found(job)
+    own, prefix_logs = decoded.found(job), line_logs(job, "prefixes")
+    same = prefixes.gathered(prefix_logs)
     emitted = {log["pair"]: log["results"] for log in logs(job, "table_4")}
     drift = {log["pair"]: log["results"] for log in logs(job, "figure_1")}
     steps = {log["pair"]: log for log in logs(job, "figure_3")}
@@ -115,7 +116,17 @@ def values(job: Job) -> dict[str, Any]:
                 same[pair, float(t), tree, "specinfer"]
             )
         ),
-        "prefixes": Asked(lambda pair, t: len(same[pair, float(t), "d5b3", "limit"].lengths)),
+        "above": Asked(
+            lambda pair, t, tree="d5b3": same[pair, float(t), tree, "resispec"].above(
+                same[pair, float(t), tree, "limit"]
+            )
+        ),
+        "shortest": min(line["tokens"] for _, log in prefix_logs for line in log),
+        "measured": measured(prefix_logs),
+        "wide": wide(same, job.config["prefixes"]["error"]),
+        "common": common(same),
+        "beyond_limit": ahead(same, "limit"),
+        "gains": ahead(same, "specinfer"),
         "positions": emitted["poor-skip6"][0]["positions"],
         "kl": Asked(kl),
         "kl_printed_max": most_printed(),
@@ -143,6 +154,65 @@ def values(job: Job) -> dict[str, Any]:
         "others": len(others),
         "shaping": Asked(part),
     }
+
+
+def measured(logs: Sequence[tuple[dict[str, Any], list[dict[str, Any]]]]) -> str:
+    """How many passages, and how long it took."""
+    parts = [
+        f"{len({line['prompt'] for line in log})} passages and {sum(line['seconds'] for line in log):.0f} "
+        f"seconds with `{head['pair']}`"
+        for head, log in logs
+    ]
+    total = sum(line["seconds"] for _, log in logs for line in log) / 60
+    return f"That was {', '.join(parts)}: {total:.0f} minutes of one core in all."
+
+
+def _compared(same: dict[Any, prefixes.Measured]) -> list[tuple[Any, ...]]:
+    """Keys of what is shown of the same prefixes in Tables 1, 3 and 6."""
+    trees = {*paper.TABLE_3, *(row.tree for row in paper.TABLE_6)}
+    return [key for key in same if key[2] in trees and key[3] in (*prefixes.RULES, "limit")]
+
+
+def wide(same: dict[Any, prefixes.Measured], aim: float) -> str:
+    """The standard errors in Tables 1, 3 and 6 that are larger than they should be, to two digits."""
+    keys = _compared(same)
+    large = [key for key in keys if round(same[key].length.error, 2) > aim]
+    start = f"Of the {len(keys)} standard errors in Tables 1, 3 and 6 on the same prefixes"
+    if not large:
+        return f"{start}, none is above {aim:g}."
+    where: dict[str, dict[str, float]] = {}
+    for pair, temperature, tree, rule in large:
+        found = where.setdefault(f"`{pair}` at T = {temperature:g}", {})
+        found[tree] = max(found.get(tree, 0.0), same[pair, temperature, tree, rule].length.error)
+    listed = "; ".join(
+        f"{setting}: {', '.join(f'{tree} {error:.2f}' for tree, error in trees.items())}"
+        for setting, trees in where.items()
+    )
+    return f"{start}, {len(large)} are above {aim:g}. The largest of a row: {listed}."
+
+
+def common(same: dict[Any, prefixes.Measured]) -> str:
+    """How well what the verdicts rest on is known: ratios and differences on the same texts."""
+    errors: dict[bool, list[float]] = {False: [], True: []}
+    gaps = []
+    for *row, rule in _compared(same):
+        base, bound = same[(*row, "specinfer")], same[(*row, "limit")]
+        if rule not in ("specinfer", "limit"):
+            errors[rule == "resispec"].append(same[(*row, rule)].ratio(base).error)
+            gaps += [same[(*row, rule)].above(bound).error] if rule != "resispec" else []
+    return (
+        "What differs between texts is common to all rules, so that ratios and differences are known better: "
+        f"the errors of ratios to SpecInfer are at most {max(errors[False]):.3f} for exact rules and "
+        f"{max(errors[True]):.2f} for ResiSpec, those of exact rules' distances from the limit at most "
+        f"{max(gaps):.3f}."
+    )
+
+
+def ahead(same: dict[Any, prefixes.Measured], of: str) -> str:
+    """In how many rows ResiSpec is longer than a rule, or a bound, by more than two standard errors."""
+    rows = [key[:3] for key in _compared(same) if key[3] == "resispec"]
+    gaps = [same[(*row, "resispec")].above(same[(*row, of)]) for row in rows]
+    return f"{sum(gap.value > 2 * gap.error for gap in gaps)} of {len(gaps)} rows"
 
 
 def seen(own: dict[Any, Any], rule: str, base: str) -> str:

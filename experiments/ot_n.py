@@ -1,8 +1,8 @@
 """How much more than SpecInfer an exact rule could accept, at every measured node: OT_3 beside SpecInfer.
 
-The nodes are the root and its children of the trees drawn at the common prefixes: contexts that end in text
-of the target, or in one token of the draft after it. Both numbers are exact for the two laws at the node. The
-curve is the largest limit that laws with such an acceptance of SpecInfer can have (docs/specinfer-bound.md).
+The nodes are places of the texts of the target that all rules are compared on. Both numbers are exact for the
+two laws at the node. The curve is the largest limit that laws with such an acceptance of SpecInfer can have
+(docs/explanation/optimal-rules.md).
 
     python experiments/ot_n.py --render
 """
@@ -19,12 +19,13 @@ from matplotlib.figure import Figure
 from pairs import Job, main
 from tables import line_logs, markdown, mean, page, save, write_csv
 
-from resispec_verify.report.plots.palette import looks
+from resispec_verify.report.plots.palette import MARKERS
 from resispec_verify.tables.specinfer_bound import largest_ratio, most_accepted
 
 CANDIDATES = 3
 THEIRS, CLAIMED = per_level(2.51, 5), per_level(4.68, 5)  # Table 1, T = 1, CNN/DM
 NEAR = 0.05
+COLOURS = ("#7e53bc", "#1496ae", "#ae7c02")  # of pairs, which are no rules
 
 
 def nodes(job: Job) -> dict[tuple[str, float], np.ndarray]:
@@ -68,11 +69,10 @@ def render(job: Job) -> None:
     grid = np.linspace(0, 1, 401)
     for axes, temperature in zip(panels, temperatures, strict=True):
         pairs = [key for key in found if key[1] == temperature]
-        drawn_as = looks((pair, None) for pair, _ in pairs)
-        for key, look in zip(pairs, drawn_as, strict=True):
+        for key, colour, marker in zip(pairs, COLOURS, MARKERS, strict=False):
             accepted, limit, _ = found[key].T
             axes.plot(
-                accepted, limit, linestyle="", marker=look.marker, color=look.colour, alpha=0.35,
+                accepted, limit, linestyle="", marker=marker, color=colour, alpha=0.35,
                 markersize=4, markeredgewidth=0, label=key[0],
             )  # fmt: skip
         curve = [most_accepted(a, CANDIDATES) for a in grid]

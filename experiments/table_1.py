@@ -26,10 +26,10 @@ emitted for each pass of the target, and the number of steps. Throughput is show
 """
 SAME = """## All rules on the same prefixes
 
-Mean accepted length given the tree, with its standard error by text. *limit*: of exact rules that decide node
-by node, an unbiased estimate from the same trees; it is skewed, and may lie above what is possible. The CSV
-also has that of all exact rules, one that looks ahead included. The last columns are ratios on the same
-prefixes.
+Expected accepted length, mean over the places of texts of the target, with its standard error by text.
+*limit*: the bound of exact rules that decide node by node, on the same texts. The CSV also has that of all
+exact rules, those that look ahead included. The last columns are ratios, and a difference, on the same texts:
+what differs between texts is common to both, so that they are known better than the lengths.
 """
 
 

@@ -30,31 +30,45 @@ class Mean(NamedTuple):
         return f"{self.value:.2f} ± {self.error:.2f}"
 
 
-def ratio(numerators: Sequence[float], denominators: Sequence[float], clusters: Sequence[Any]) -> Mean:
+def ratio(
+    numerators: Sequence[float],
+    denominators: Sequence[float],
+    clusters: Sequence[Any],
+    strata: Sequence[Any] | None = None,
+) -> Mean:
     """``sum a / sum b`` with the standard error of a ratio of sums over independent clusters.
 
     With G clusters and ``d_g = sum (a - r b)`` in cluster g: ``sqrt(G / (G - 1) sum d_g^2) / sum b``
-    (linearisation). For ``b = 1`` the ratio is a mean, with its error clustered.
+    (linearisation). For ``b = 1`` the ratio is a mean, with its error clustered. With strata, each with the
+    number of clusters that it was meant to have, what differs between them is no error: under the root stands
+    the sum of ``G_h / (G_h - 1) sum (d_g - mean of d in h)^2`` over the strata h.
 
     Parameters
     ----------
     numerators, denominators : sequences of N floats
     clusters : sequence of N labels
         Here prompts: steps on one prompt depend on each other, those on different prompts do not.
+    strata : sequence of N labels, optional
+        Here forms of passages. They are left out of account where one has a single cluster.
     """
     a, b = np.asarray(numerators, float), np.asarray(denominators, float)
     value = float(a.sum() / b.sum())
-    _, index = np.unique(np.asarray(clusters), return_inverse=True)
+    _, first, index = np.unique(np.asarray(clusters), return_index=True, return_inverse=True)
     sums = np.bincount(index, weights=a - value * b)
-    groups = len(sums)
-    if groups < 2:
+    if len(sums) < 2:
         return Mean(value, math.nan)
-    return Mean(value, float(math.sqrt(groups / (groups - 1) * (sums**2).sum()) / b.sum()))
+    own = np.zeros(len(sums), int) if strata is None else np.asarray(strata)[first]
+    _, stratum, sizes = np.unique(own, return_inverse=True, return_counts=True)
+    if sizes.min() < 2:
+        stratum, sizes = np.zeros(len(sums), int), np.asarray([len(sums)])
+    left = sums - (np.bincount(stratum, weights=sums) / sizes)[stratum]
+    squares = np.bincount(stratum, weights=left**2)
+    return Mean(value, float(math.sqrt((sizes / (sizes - 1) * squares).sum()) / b.sum()))
 
 
-def mean(values: Sequence[float], clusters: Sequence[Any]) -> Mean:
+def mean(values: Sequence[float], clusters: Sequence[Any], strata: Sequence[Any] | None = None) -> Mean:
     """A mean with the standard error clustered."""
-    return ratio(values, np.ones(len(values)), clusters)
+    return ratio(values, np.ones(len(values)), clusters, strata)
 
 
 def read_log(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:

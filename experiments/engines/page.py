@@ -1,4 +1,4 @@
-"""The table of docs/engines.md, from the results of `run.py` and the judgements of the wrappers.
+"""The table of docs/reference/engines.md, from the results of `run.py` and the judgements of the wrappers.
 
     python experiments/engines/page.py [--check]
 
@@ -17,7 +17,7 @@ from typing import Any
 import survey
 from run import OUT, ROOT
 
-PAGE = ROOT / "docs" / "engines.md"
+PAGE = ROOT / "docs" / "reference" / "engines.md"
 BEGIN = "<!-- survey: begin, written by experiments/engines/page.py -->"
 END = "<!-- survey: end -->"
 COLUMNS = (

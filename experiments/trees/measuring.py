@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from resispec_verify.catalogue.random_trees import PATHS, SHAPES, random_chain
+from resispec_verify.catalogue.random_trees import PATHS, SHAPES, random_pair
 from resispec_verify.oracle import (
     block_law,
     complete,
@@ -72,11 +72,7 @@ def chains(shape: str, number: int, seed: int = 0) -> tuple[int, Any, Any]:
     """A number of tokens, and two random chains whose laws do not depend on who asks for them first."""
     rng = random.Random(f"{seed} {shape} {number}")
     vocab = 2 + number % 3
-    target, draft = random_chain(rng, vocab), random_chain(rng, vocab)
-    depth = SHAPES[shape][0]
-    sequence_law(target, depth + 1)
-    sequence_law(draft, depth)
-    return vocab, target, draft
+    return vocab, *random_pair(rng, vocab, SHAPES[shape][0])
 
 
 def measure(shape: str, number: int, seed: int = 0) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Write the comparison of rules over trees: measured on random small chains, into docs/trees.md.
+"""Write the comparison of rules over trees: measured on random small chains, into docs/explanation/trees.md.
 
 python experiments/trees/optimum.py             # measure, then write the table (a minute)
 python experiments/trees/optimum.py --render    # only write the table, from the log

@@ -1,7 +1,7 @@
 (* The optimal sequential rule: feasibility, optimality and existence.
 
    Proved, for every finite V, every ordered field F, all laws p, q and every n. phi(t) = sum_x min(p(x), t q(x)).
-   Rounds are numbered from 0: T k here is T_{k+1} of docs/optimal-sequential.md, so T n is its T_{n+1}.
+   Rounds are numbered from 0: T k here is T_{k+1} of docs/explanation/optimal-rules.md, so T n is its T_{n+1}.
    - Feasible: for all levels with T_n = 0 and 0 <= T_k - T_{k+1} <= W_k, W_k = z + phi(T_k), z = 1 - phi(T_0), the
      rule with targets R_k = (p - T_0 q)_+ + min(p, T_k q) reserves R_{k+1} independently of the rejected token,
      emits exactly p, and accepts with total probability phi(T_0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from resispec_verify.oracle import TREE_RULES, complete, fork, sequence_law, tre
 from resispec_verify.rules.registry import SHIPPED
 from resispec_verify.rules.tree_rule import TreeRule
 
-__all__ = ["SHAPES", "Measured", "measure_trees", "random_chain"]
+__all__ = ["SHAPES", "Measured", "measure_trees", "random_chain", "random_pair"]
 
 #: How deep, and nested as `oracle.trees` has them; the first three are paths that part at the root.
 SHAPES: dict[str, tuple[int, Any]] = {
@@ -64,6 +65,21 @@ def random_chain(rng: random.Random, vocab: int, most: int = 4) -> Any:
     return law
 
 
+def random_pair(rng: random.Random, vocab: int, depth: int) -> tuple[Any, Any]:
+    """A target and a draft for trees of a depth, with every law drawn here, also where a chain never comes.
+
+    A chain of `random_chain` draws a law when it is asked for it, so that the order of asking would matter.
+    """
+    target, draft = random_chain(rng, vocab), random_chain(rng, vocab)
+    sequence_law(target, depth + 1)
+    sequence_law(draft, depth)
+    for size in range(depth + 1):
+        for prefix in itertools.product(range(vocab), repeat=size):
+            target(prefix)
+            draft(prefix)
+    return target, draft
+
+
 def measure_trees(name: str, count: int, seed: int = 0, **options: Any) -> Iterator[Measured]:
     """A rule on ``count`` pairs of random chains over 2 to 4 tokens, on each shape that it is for.
 
@@ -84,9 +100,8 @@ def measure_trees(name: str, count: int, seed: int = 0, **options: Any) -> Itera
         for i in range(count):
             rng = random.Random(f"{seed} {shape} {i}")
             vocab = 2 + i % 3
-            target, draft = random_chain(rng, vocab), random_chain(rng, vocab)
-            wanted = sequence_law(target, depth + 1)  # asked first, so that laws do not depend on the rule
-            sequence_law(draft, depth)
+            target, draft = random_pair(rng, vocab, depth)
+            wanted = sequence_law(target, depth + 1)
             blocks = tree_law(name, target, draft, nested, **options)
             emitted = complete(blocks, target, depth + 1)
             exact = {tokens: mass for tokens, mass in emitted.items() if mass} == wanted

@@ -1,7 +1,7 @@
 """A flat dump on a CUDA device: logits in their stored type, softmax, rounds or paths, and a few sums a row.
 
 `benchmarks/gpu.py` uses this. No command does: they need bounds and verdicts, which `evidence.on_device`
-gets from the same path kernels. See docs/gpu.md for what has been tested, and where.
+gets from the same path kernels. See docs/reference/backends.md for what has been tested, and where.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ candidates; it says at which depth the next token is emitted. Given it, the toke
 - block verification: the target. With ``w_k`` of the prefix, a continuation is accepted beyond it with
   probability ``sum min(q, w_k p)``, and is not with ``S_k = sum (w_k p - q)_+``; so a token y follows with
   ``min(q, w_k p)(y) + (w_k p - q)_+(y)``, out of ``w_k`` (Sun et al. 2024, the lemma behind their theorem 1;
-  see docs/rollouts.md).
+  see docs/howto/weigh-rollouts.md).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ the k-th, only its averaged masses ``A_k <= W_k q_k`` matter, and ``sum_k A_k <=
 ``O_k = sum_{j >= k} W_j q_j`` and ``Phi(O) = sum_x min(p(x), O(x))``, what is accepted from k on is
 ``W_k - z <= Phi(O_k)``, z being the probability that all are rejected. In return, any W with
 ``W_1 = 1`` and ``W_k - z = Phi(O_k)`` for every k is attained by ``A_k = min(p, O_k) - min(p, O_{k+1})``:
-priority to the last. The least z for which they exist is the optimum (docs/optimal-sequential.md).
+priority to the last. The least z for which they exist is the optimum (docs/explanation/optimal-rules.md).
 """
 
 from __future__ import annotations
@@ -80,6 +80,8 @@ def drafts_limit_by_prefixes(
 ) -> Fraction:
     """The least cut over the prefixes by descending ``p / sum_i weights_i q_i``: at least the limit."""
     p, laws = _read(target, drafts)
+    if len(weights) != len(laws):
+        raise ValueError(f"there must be a weight for each of the {len(laws)} drafts, got {len(weights)}")
     mixed = [
         sum((Fraction(w) * q[x] for w, q in zip(weights, laws, strict=True)), _ZERO) for x in range(len(p))
     ]
@@ -120,6 +122,8 @@ def _most_looks(p: Law, q: Law, later: Law, z: Fraction) -> Fraction:
 def drafts_times(target: Sequence[Any], drafts: Sequence[Sequence[Any]], z: Any) -> tuple[Fraction, ...]:
     """The greatest ``W_1, ..., W_n`` with ``W_k - z <= Phi(O_k)`` for every k, found backwards."""
     p, laws = _read(target, drafts)
+    if not 0 <= z <= 1:
+        raise ValueError(f"z is the probability that all are rejected, so from 0 to 1; got {z}")
     later, found = (_ZERO,) * len(p), []
     for q in reversed(laws):
         w = _most_looks(p, q, later, Fraction(z))

@@ -55,6 +55,19 @@ def _next(q: Sequence[Fraction], rejected: frozenset[int]) -> Iterator[tuple[int
     return ((x, q[x] / left) for x in _support(q) if x not in rejected)
 
 
+def _read(draft: Sequence[Any], n: int) -> Law:
+    if not isinstance(n, int) or n < 0:
+        raise ValueError(f"the number of candidates must be a whole number and at least 0, got {n!r}")
+    return as_law(draft, name="draft")
+
+
+def _read_prices(prices: Sequence[Any], vocab: int) -> list[Fraction]:
+    y = [Fraction(price) for price in prices]
+    if len(y) != vocab or min(y) < 0:
+        raise ValueError(f"prices must be {vocab} numbers, one a token, and at least 0; got {list(prices)}")
+    return y
+
+
 def policy_masses(draft: Sequence[Any], n: int, accept: Callable[[frozenset[int], int], Any]) -> Law:
     """What a rule accepts of each token in all, ``accept(rejected, x)`` being its test, exactly.
 
@@ -69,12 +82,14 @@ def policy_masses(draft: Sequence[Any], n: int, accept: Callable[[frozenset[int]
     -------
     tuple of Fraction, length V
     """
-    q = as_law(draft, name="draft")
+    q = _read(draft, n)
     taken = [Fraction(0)] * len(q)
     reach = {frozenset[int](): Fraction(1)}
     for rejected in _sets(_support(q), n):
         for x, chance in _next(q, rejected):
             share = Fraction(accept(rejected, x))
+            if not 0 <= share <= 1:
+                raise ValueError(f"accept must be between 0 and 1, got {share} for {x} after {set(rejected)}")
             offered = reach.get(rejected, Fraction(0)) * chance
             taken[x] += offered * share
             after = rejected | {x}
@@ -88,8 +103,8 @@ def most_at_prices(draft: Sequence[Any], n: int, prices: Sequence[Any]) -> Fract
     Backwards over sets: after S the next candidate x is worth ``max(1 - prices(x), value of going on)``. By
     weak duality no exact rule accepts more than ``sum_x p(x) prices(x)`` plus this, for any prices >= 0.
     """
-    q = as_law(draft, name="draft")
-    y = [Fraction(price) for price in prices]
+    q = _read(draft, n)
+    y = _read_prices(prices, len(q))
     value: dict[frozenset[int], Fraction] = {}
     for rejected in reversed(_sets(_support(q), n)):
         value[rejected] = sum(
@@ -145,8 +160,10 @@ def _place_masses(q: Sequence[Any], n: int) -> Iterator[tuple[Sequence[Any], Seq
 
 def most_by_places(draft: Sequence[Any], n: int, prices: Sequence[Any]) -> Fraction:
     """`most_at_prices` over the rules of places, one coin at the start included: by trying all of them."""
-    q = as_law(draft, name="draft")
-    gains = [1 - Fraction(price) for price in prices]
+    q = _read(draft, n)
+    gains = [1 - price for price in _read_prices(prices, len(q))]
+    if n == 0:
+        return Fraction(0)
     return max(
         sum((mass * gain for mass, gain in zip(taken, gains, strict=True)), Fraction(0))
         + sum((mass * max(gain, Fraction(0)) for mass, gain in zip(offered, gains, strict=True)), Fraction(0))
@@ -159,7 +176,7 @@ def optimum_by_places(target: Sequence[Any], draft: Sequence[Any], n: int) -> fl
 
     ``2 ** (V (n - 1))`` columns. To the tolerance of HiGHS, as all of `oracle.programs`.
     """
-    p, q = read_pair(target, draft, n)
+    p, q = read_pair(target, _read(draft, n), n)
     if n == 0:
         return 0.0
     taken, offered = map(
@@ -191,7 +208,7 @@ def optimum_by_sets(
     prices : float64 (V,)
         Dual prices of the tokens: what one more unit of p(x) would bring.
     """
-    p, q = read_pair(target, draft, n)
+    p, q = read_pair(target, _read(draft, n), n)
     if n == 0:
         return 0.0, {}, np.zeros(len(p))
     sets = _sets(_support(q), n)

@@ -20,10 +20,10 @@ __all__ = ["Optimum", "Program", "Uncertified", "certified", "optimum"]
 
 Row = Mapping[int, Fraction]
 
-# Bounds are multiplied by it for HiGHS, whose tolerance is absolute and whose bounds here can be small.
-_SCALE = 1e4
+# Bounds are multiplied by the first for HiGHS, whose tolerance is absolute and whose bounds can be small;
+# numbers of its solution below the second count as 0. The next pair is tried where no certificate is found.
+_READINGS = ((1e4, 1e-8), (1e9, 1e-9))
 _TOLERANCE = 1e-10  # the least that HiGHS takes
-_ZERO = 1e-8  # numbers of its solution, in units of 1 / _SCALE, that count as 0
 _GUESS = 10**6  # largest denominator of a number that no equation determines
 
 
@@ -82,16 +82,28 @@ def optimum(program: Program) -> Optimum:
     """
     if not program.gain:
         return Optimum(Fraction(0), (), tuple(Fraction(0) for _ in program.rows))
-    x, slack, y, reduced = _in_floats(program)
-    used = [j for j, value in enumerate(x) if value > _ZERO]
+    for scale, zero in _READINGS:
+        whole, paid = _read(program, scale, zero)
+        if certified(program, whole, paid):
+            return Optimum(_value(program.gain, whole), whole, paid)
+    raise Uncertified(
+        f"the vertex of HiGHS is no optimum in fractions ({len(program.gain)} variables); masses that lie "
+        "many orders of magnitude apart do this, so use laws with smaller denominators"
+    )
+
+
+def _read(program: Program, scale: float, zero: float) -> tuple[tuple[Fraction, ...], tuple[Fraction, ...]]:
+    """A point and prices in fractions, from what is not 0 and what is tight in the solution of HiGHS."""
+    x, slack, y, reduced = _in_floats(program, scale)
+    used = [j for j, value in enumerate(x) if value > zero]
     at = set(used)
-    tight = [i for i, gap in enumerate(slack) if gap < _ZERO]
+    tight = [i for i, gap in enumerate(slack) if gap < zero]
     point = _solved(
         [({j: c for j, c in program.rows[i].items() if j in at}, program.bounds[i]) for i in tight],
-        {j: Fraction(float(x[j] / _SCALE)).limit_denominator(_GUESS) for j in used},
+        {j: Fraction(float(x[j] / scale)).limit_denominator(_GUESS) for j in used},
     )
-    priced = [i for i, price in enumerate(y) if price > _ZERO]
-    columns: dict[int, dict[int, Fraction]] = {j: {} for j, gap in enumerate(reduced) if gap < _ZERO}
+    priced = [i for i, price in enumerate(y) if price > zero]
+    columns: dict[int, dict[int, Fraction]] = {j: {} for j, gap in enumerate(reduced) if gap < zero}
     for i in priced:
         for j, c in program.rows[i].items():
             if j in columns:
@@ -100,18 +112,17 @@ def optimum(program: Program) -> Optimum:
         [(column, program.gain[j]) for j, column in columns.items()],
         {i: Fraction(float(y[i])).limit_denominator(_GUESS) for i in priced},
     )
-    whole = tuple(point.get(j, Fraction(0)) for j in range(len(program.gain)))
-    paid = tuple(prices.get(i, Fraction(0)) for i in range(len(program.rows)))
-    if not certified(program, whole, paid):
-        raise Uncertified(f"the vertex of HiGHS is no optimum in fractions ({len(whole)} variables)")
-    return Optimum(_value(program.gain, whole), whole, paid)
+    return (
+        tuple(point.get(j, Fraction(0)) for j in range(len(program.gain))),
+        tuple(prices.get(i, Fraction(0)) for i in range(len(program.rows))),
+    )
 
 
 def _value(weights: Sequence[Fraction], values: Sequence[Fraction]) -> Fraction:
     return sum((a * b for a, b in zip(weights, values, strict=True) if b), Fraction(0))
 
 
-def _in_floats(program: Program) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _in_floats(program: Program, scale: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The point and the slacks, both times the scale, the prices and the reduced costs."""
     entries = [(i, j, float(c)) for i, row in enumerate(program.rows) for j, c in row.items()]
     rows, columns, values = (np.array(part) for part in zip(*entries, strict=True))
@@ -120,7 +131,7 @@ def _in_floats(program: Program) -> tuple[np.ndarray, np.ndarray, np.ndarray, np
     answer = linprog(
         -gain,
         A_ub=matrix,
-        b_ub=_SCALE * np.array([float(b) for b in program.bounds]),
+        b_ub=scale * np.array([float(b) for b in program.bounds]),
         bounds=(0, None),
         method="highs-ds",
         options={"primal_feasibility_tolerance": _TOLERANCE, "dual_feasibility_tolerance": _TOLERANCE},

@@ -5,7 +5,7 @@ accepts begins with s, it is lossless for the target's chain P iff ``A(sx) <= P(
 (the rest is the mass of the correction), and the A that rules have are those of plans that leave each tree
 on paths of it. A rule with lookahead l decides for good that it accepts s when it has seen the levels up to
 ``|s| + l``; with ``l >= depth - 1`` it sees the whole tree. All laws are known to it, also off the tree. The
-proofs are in docs/trees.md.
+proofs are in docs/explanation/trees.md.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from .exact_programs import Program, optimum
-from .laws import Law
+from .laws import Law, as_law
 from .proposals import fixed
 from .registry import Chain, Path, Shape
-from .trees import without
+from .trees import DRAWN, without
 
 __all__ = [
     "TreeOptimum",
@@ -27,9 +28,11 @@ __all__ = [
     "longest_by_node",
     "longest_step",
     "path_sets",
+    "read_chains",
     "sum_bound",
 ]
 
+SIBLINGS = (*DRAWN, "fixed")
 #: A drawn tree as its paths, each with the shape of what is to be drawn below it; equal siblings are one.
 Drawn = frozenset[tuple[Path, Shape]]
 
@@ -51,6 +54,39 @@ class TreeOptimum:
     value: Fraction
     accepted: dict[Path, Fraction]
     prices: dict[Path, Fraction]
+
+
+def _read(chain: Chain, name: str, vocab: int) -> Chain:
+    """A chain whose laws are fractions that sum to one, over so many tokens; a float is its binary value."""
+    known: dict[Path, Law] = {}
+
+    def law(prefix: Path) -> Law:
+        if prefix not in known:
+            known[prefix] = as_law(chain(prefix), name=f"{name} after {prefix}")
+            if len(known[prefix]) != vocab:
+                raise ValueError(
+                    f"{name} after {prefix} must have the {vocab} tokens of the draft's first law, "
+                    f"got {len(known[prefix])}"
+                )
+        return known[prefix]
+
+    return law
+
+
+def read_chains(target: Chain, draft: Chain, shape: Any, siblings: str) -> tuple[Chain, Chain]:
+    """Both chains as `_read` has them; the shape and how siblings are drawn are checked."""
+    if siblings not in SIBLINGS:
+        raise ValueError(f"siblings must be one of {', '.join(SIBLINGS)}, got {siblings!r}")
+    _check_shape(shape)
+    vocab = len(as_law(draft(()), name="draft after ()"))
+    return _read(target, "target", vocab), _read(draft, "draft", vocab)
+
+
+def _check_shape(shape: Any) -> None:
+    if not isinstance(shape, tuple):
+        raise ValueError(f"a shape must be nested tuples, one a child, as trees.fork makes; got {shape!r}")
+    for below in shape:
+        _check_shape(below)
 
 
 def depth(shape: Shape) -> int:
@@ -105,6 +141,7 @@ def growing(draft: Chain, shape: Shape, siblings: str) -> list[dict[Drawn, Fract
 
 def path_sets(draft: Chain, shape: Shape, siblings: str) -> dict[frozenset[Path], Fraction]:
     """The law of the set of paths of the whole tree, the empty one left out."""
+    _, draft = read_chains(draft, draft, shape, siblings)
     law: dict[frozenset[Path], Fraction] = {}
     for tree, chance in growing(draft, shape, siblings)[-1].items():
         key = frozenset(s for s, _ in tree if s)
@@ -131,7 +168,12 @@ def longest_step(
     ------
     exact_programs.Uncertified
         Where no certificate of the optimum was found.
+    ValueError
+        If a law does not sum to exactly one, the chains differ in their tokens, or an argument is unknown.
     """
+    target, draft = read_chains(target, draft, shape, siblings)
+    if lookahead is not None and lookahead < 0:
+        raise ValueError(f"lookahead must be at least 0, or None for the whole tree; got {lookahead}")
     levels = growing(draft, shape, siblings)
     last = len(levels) - 1
     ahead = last if lookahead is None else lookahead
@@ -214,6 +256,7 @@ def inclusions(
 
 def sum_bound(target: Chain, draft: Chain, shape: Shape, siblings: str) -> Fraction:
     """``sum of min(P(s), pi(s))`` over texts s: no lossless rule accepts more, and few trees allow it."""
+    target, draft = read_chains(target, draft, shape, siblings)
     known, drawn = inclusions(target, path_sets(draft, shape, siblings))
     return sum((min(known[s], mass) for s, mass in drawn.items() if s), Fraction(0))
 
@@ -224,6 +267,10 @@ def longest_by_node(target: Chain, draft: Chain, shape: Shape, siblings: str, pr
     From the leaves up: at a node the masses of the transport from its children to the next token, a child
     being worth 1 and what is accepted below it.
     """
+    return _by_node(*read_chains(target, draft, shape, siblings), shape, siblings, prefix)
+
+
+def _by_node(target: Chain, draft: Chain, shape: Shape, siblings: str, prefix: Path) -> Fraction:
     if not shape:
         return Fraction(0)
     drawn = children(tuple(draft(prefix)), shape, siblings)
@@ -236,7 +283,7 @@ def longest_by_node(target: Chain, draft: Chain, shape: Shape, siblings: str, pr
         row = {}
         for x, below in found:
             if (x, below) not in values:
-                values[x, below] = 1 + longest_by_node(target, draft, below, siblings, (*prefix, x))
+                values[x, below] = 1 + _by_node(target, draft, below, siblings, (*prefix, x))
             row[len(gain)] = Fraction(1)
             tokens.setdefault(x, {})[len(gain)] = Fraction(1)
             gain.append(values[x, below])

@@ -13,7 +13,7 @@ from typing import Any
 
 from .exact_programs import Program, optimum
 from .registry import Chain, Path, Shape
-from .tree_programs import path_sets
+from .tree_programs import path_sets, read_chains
 
 __all__ = ["longest_in_worlds"]
 
@@ -35,7 +35,7 @@ def longest_in_worlds(worlds: Sequence[tuple[Chain, Chain]], shape: Shape, sibli
     gain: list[Fraction] = []
     rows: list[dict[int, Fraction]] = []
     bounds: list[Fraction] = []
-    for target, draft in worlds:
+    for target, draft in (read_chains(*world, shape, siblings) for world in worlds):
         holds: dict[Path, dict[int, Fraction]] = {}
         for tree, chance in path_sets(draft, shape, siblings).items():
             seen = _seen(tree, target, draft)

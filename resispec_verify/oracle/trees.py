@@ -16,9 +16,17 @@ from .registry import MARGINALS, TREE_RULES, Blocks, Chain, Path, Shape, Tree
 
 __all__ = ["drawn_trees", "fork", "node_law", "tree_law", "without"]
 
+#: How children are drawn one after the other; see `drawn_trees`.
+DRAWN = ("iid", "without-replacement", "best-and-one")
+
 
 def fork(paths: int, length: int, trunk: int = 0) -> Shape:
     """`paths` paths that part after a trunk of so many tokens; their length counts the trunk."""
+    if paths < 1 or not 0 <= trunk < length:
+        raise ValueError(
+            "a fork needs paths >= 1 and 0 <= trunk < length, "
+            f"got paths = {paths}, length = {length}, trunk = {trunk}"
+        )
     below: Shape = ()
     for _ in range(length - trunk - 1):
         below = (below,)
@@ -41,6 +49,8 @@ def drawn_trees(draft: Chain, shape: Shape, siblings: str, prefix: Path = ()) ->
     "best-and-one", the best token of what is left, ties to the lowest index, and last a draw from it. Where
     nothing is left, there is no further child.
     """
+    if siblings not in DRAWN:
+        raise ValueError(f"siblings must be one of {', '.join(DRAWN)}, got {siblings!r}")
     drawn: list[tuple[Tree, Law, Fraction]] = [((), tuple(draft(prefix)), Fraction(1))]
     for i, below in enumerate(shape):
         more = []
@@ -102,6 +112,8 @@ def node_law(rule: str, target: Chain, draft: Chain, shape: Shape, prefix: Path 
     prefix : tuple of int
         The text before the root.
     """
+    if rule not in MARGINALS:
+        raise ValueError(f"rule must be one of {', '.join(MARGINALS)}, got {rule!r}")
     p, q = tuple(target(prefix)), tuple(draft(prefix))
     if not shape:
         return {(x,): mass for x, mass in enumerate(p) if mass}

@@ -216,7 +216,7 @@ summary{cursor:pointer;padding:.3rem 0}
 body{max-width:none;padding:0;font-size:10pt}
 details{display:none}
 h1,h2,h3,section>p{break-after:avoid}
-.card,.panel,.next,tr,pre{break-inside:avoid}
+.card,.panel,.next,tr,pre,p,.words div{break-inside:avoid}
 .card,.next,pre{border:1px solid var(--g7);background:none}
 .cards,.panels{grid-template-columns:1fr 1fr}
 .panels.small{grid-template-columns:repeat(4,1fr)}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from types import GenericAlias
 from typing import Any
 
 from resispec_verify.errors import InputError, did_you_mean
@@ -33,7 +34,9 @@ def _shipped() -> list[type[Described]]:
     found: list[type[Described]] = []
     for file in pkgutil.iter_modules(shipped.__path__, f"{shipped.__name__}."):
         for value in vars(importlib.import_module(file.name)).values():
-            if isinstance(value, type) and issubclass(value, Described) and value.__module__ == file.name:
+            # Python 3.10 takes an alias such as dict[str, int] for a type.
+            is_class = isinstance(value, type) and not isinstance(value, GenericAlias)
+            if is_class and issubclass(value, Described) and value.__module__ == file.name:
                 found += [value] if "name" in vars(value) else []
     return sorted(found, key=lambda rule: (rule.place, rule.name))
 

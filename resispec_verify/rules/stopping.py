@@ -2,7 +2,8 @@
 
 A policy says where a path of L drafted tokens ends. What it keeps is verified, or what was verified is cut to
 it. It may look at the draft's laws and at the drafted tokens. Whether a verifier stays exact depends on one
-thing: given the tokens before it, a kept token must still have the draft's law (docs/draft-length.md has the
+thing: given the tokens before it, a kept token must still have the draft's law
+(docs/explanation/draft-length.md has the
 proof). So a policy may decide about token i by the tokens before it, and not by token i.
 
 The scores are of the draft alone, and learned heads are not here: a head is a function of the text, so one

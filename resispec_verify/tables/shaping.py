@@ -100,7 +100,7 @@ class Exploration:
 
         The round by levels, which leaves ``(p - s q)_+ + min(p, (s - 1) q)`` of the target: SpecInfer's for
         s = 1, where Z is least, and that of the optimal sequential rule where the curve is highest
-        (docs/optimal-sequential.md). Empty where no token can be rejected.
+        (docs/explanation/optimal-rules.md). Empty where no token can be rejected.
         """
         least = self.budgets["specinfer"]
         if self.pair is None or not 0.0 < least < 1.0:

@@ -4,7 +4,7 @@ For n i.i.d. candidates of which SpecInfer accepts one with probability a, the l
 
     f_n(a) = min(1, max over 0 < u <= 1 of 1 + u - u^n - (1 - a) / u^(n-1)) <= r_n a,
 
-and both are attained. The second holds on average over positions. Proof: docs/specinfer-bound.md.
+and both are attained. The second holds on average over positions. Proof: docs/explanation/optimal-rules.md.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ node, that optimal joint verification emits the j-th; its mean masses m* sum to 
 ``B = sum_j e_j + sum_j (e_j + (min(p, pi) - m*)(x_j) / pi(x_j)) B_j``, divided among equal candidates,
 
 has the mean ``OT + sum min(p, pi) E[B_j]``, no less than ``sum m (1 + L)``. On every single tree it is at
-least the length of `optimal-joint`, so that their difference varies little. See docs/trees.md.
+least the length of `optimal-joint`, so that their difference varies little. See docs/explanation/trees.md.
 """
 
 from __future__ import annotations

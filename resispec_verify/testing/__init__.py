@@ -1,7 +1,7 @@
 """For the tests of other projects: is our sampler lossless?
 
 ``assert_lossless(sampler)`` draws from a sampler and fails with a readable report where its draws cannot come
-from the target; see the page "Checking a sampler" of the documentation. ``served_from(rng)`` lets a sampler
+from the target; see the page "Check a sampler" of the documentation. ``served_from(rng)`` lets a sampler
 that draws from torch, NumPy's global generator or ``random`` draw from the one it is given. `strategies` has
 pairs for Hypothesis, and `plugin` is loaded by pytest by itself; names are imported on first use, so that it
 costs nothing there.

@@ -1,6 +1,6 @@
 """Laws of which only the most probable tokens were logged: what holds for every completion of their tails.
 
-The mathematics is in docs/topk.md.
+The mathematics is in docs/explanation/top-k-bounds.md.
 """
 
 from resispec_verify.topk.bounds import Bounds, bounds, least_k

@@ -9,16 +9,16 @@ __all__ = ["PROOFS", "acceptance_kind", "biased_kind", "is_iid", "proof_of"]
 
 #: Rules with their default parameters that are exact for every pair of laws, and where that is argued.
 PROOFS = {
-    "speculative": "docs/theory.md, Eq. 1-2",
-    "specinfer": "docs/theory.md, Eq. 1-2",
-    "token-match": "docs/rules.md",
-    "k-seq": "docs/rules.md",
-    "optimal-sequential": "docs/optimal-sequential.md",
-    "optimal-joint": "docs/optimal-joint.md",
-    "optimal-without-replacement": "docs/optimal-without-replacement.md",
-    "sequoia": "docs/rules.md",
-    "eagle": "docs/rules.md",
-    "spechub": "docs/rules.md",
+    "speculative": "docs/explanation/theory.md, Eq. 1-2",
+    "specinfer": "docs/explanation/theory.md, Eq. 1-2",
+    "token-match": "docs/reference/rules.md",
+    "k-seq": "docs/reference/rules.md",
+    "optimal-sequential": "docs/explanation/optimal-rules.md",
+    "optimal-joint": "docs/explanation/optimal-rules.md",
+    "optimal-without-replacement": "docs/explanation/optimal-rules.md",
+    "sequoia": "docs/reference/rules.md",
+    "eagle": "docs/reference/rules.md",
+    "spechub": "docs/reference/rules.md",
 }
 _KINDS = {
     "speculative": kernel.STANDARD,

@@ -20,7 +20,7 @@ def test_a_verdict_in_one_call():
     assert low == 0
     assert high < 1e-12
     assert report.kl_bounds[1] < 1e-12
-    # Two candidates accepted one by one: 0.7, and 0.4 of what is rejected (docs/optimal-sequential.md).
+    # Two candidates accepted one by one: 0.7, and 0.4 of what is rejected.
     assert report.acceptance == pytest.approx(0.82, abs=1e-12)
     assert report.limit == pytest.approx(0.89, abs=1e-12)
     assert report.acceptance_bounds[0] <= 0.82 <= report.acceptance_bounds[1]

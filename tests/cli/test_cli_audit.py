@@ -81,7 +81,7 @@ def test_the_loop_of_the_howto_repeats_the_smallest_request(cli, served, tmp_pat
     assert run.status == 1, run.err
     off = json.loads((tmp_path / "audit.json").read_text())["results"][0]["smallest"]["tokens_off"]
     assert off
-    howto = (Path(__file__).parents[2] / "docs" / "howto-audit.md").read_text(encoding="utf-8")
+    howto = (Path(__file__).parents[2] / "docs" / "howto" / "audit-a-server.md").read_text(encoding="utf-8")
     (loop,) = re.findall(r"```text\n(import json\n.*?)```", howto, flags=re.DOTALL)
     monkeypatch.chdir(tmp_path)
     capsys.readouterr()

@@ -69,7 +69,7 @@ def test_one_of_two_was_processed(cli, tmp_path):
 
 
 def test_point_masses_have_any_temperature(cli, tmp_path):
-    """As docs/howto-engines.md says to log a draft of one token."""
+    """As docs/howto/log-from-engines.md says to log a draft of one token."""
     draft = np.full((5, 7), -np.inf)
     draft[:, 3] = 0
     path = save(tmp_path / "dump.pt", TARGET, draft)

@@ -466,7 +466,7 @@ def test_the_example_of_the_documentation(cli):
     assert own["acceptance"][2] == 0.0
     code = EXAMPLE_RULE.read_text(encoding="utf-8")
     assert len(code.splitlines()) <= 30
-    page = EXAMPLE_RULE.parents[1] / "docs" / "adding-a-rule.md"
+    page = EXAMPLE_RULE.parents[1] / "docs" / "howto" / "add-a-rule.md"
     assert code.split('"""', 2)[2].strip() in page.read_text(encoding="utf-8")
 
 

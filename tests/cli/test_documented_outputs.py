@@ -17,7 +17,7 @@ def regenerate():
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+    "page", ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))]
 )
 def test_outputs_are_current(regenerate, page, monkeypatch):
     monkeypatch.chdir(ROOT)
@@ -29,9 +29,9 @@ def test_pages_can_be_named_and_others_are_refused(regenerate, monkeypatch, caps
     monkeypatch.chdir(ROOT)
     seen = []
     monkeypatch.setattr(regenerate, "stale", lambda path: seen.append(path) or [])
-    monkeypatch.setattr("sys.argv", ["regenerate.py", "--check", "docs/rules.md"])
+    monkeypatch.setattr("sys.argv", ["regenerate.py", "--check", "docs/reference/rules.md"])
     assert regenerate.main() == 0
-    assert seen == [ROOT / "docs" / "rules.md"]
+    assert seen == [ROOT / "docs" / "reference" / "rules.md"]
     for word in ("docs/nothing.md", "--chek"):
         monkeypatch.setattr("sys.argv", ["regenerate.py", word])
         with pytest.raises(SystemExit, match="2"):

@@ -61,10 +61,11 @@ def pages() -> list[Path]:
 
 
 def all_printed() -> list[Printed]:
-    """The commands of all pages, in their order."""
+    """The commands of all pages, in their order, but for tutorials: `docs/run_tutorials.py` follows those."""
     return [
         command
         for page in pages()
+        if page.parent.name != "tutorials"
         for command in printed(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)))
     ]
 

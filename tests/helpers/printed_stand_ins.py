@@ -7,7 +7,7 @@ import io
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import top_helpers
@@ -61,7 +61,8 @@ def write(folder: Path) -> None:
         (folder / name).mkdir(parents=True)
     shutil.copy(ROOT / "examples" / "my_rule.py", folder / "path" / "to")
     (folder / "path" / "to" / "engine.py").write_text(BLOCK_SAMPLER)
-    (folder / "test_engine.py").write_text(test_of_the_pages())
+    for name in ("test_engine.py", "policies.py", "ms.csv"):
+        (folder / name).write_text(next(_marked(name)))
     (folder / "prompts.txt").write_text("the cat\nthe hat\n")
     (folder / "extra-llm-api-config.yml").write_text(
         "speculative_config:\n  decoding_type: Eagle\n  max_draft_len: 3\n"
@@ -92,6 +93,8 @@ def _recorded(folder: Path) -> None:
         assert status == 0, f"{name}.pt was not recorded"
     for name in ("run", "DUMP"):
         shutil.copy(folder / "dump.pt", folder / f"{name}.pt")
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert main(["kl", str(folder / "dump.pt"), "--json", str(folder / "report.json")]) == 0
     parent = Topology.parse("d5b3").parents
     inner = sum(node in parent for node in range(len(parent)))
     tokens = torch.randint(12, (2, len(parent)), generator=torch.Generator().manual_seed(2))
@@ -119,23 +122,27 @@ def write_for(folder: Path, arguments: list[str]) -> None:
 
 
 def engine_of_the_pages(function: str) -> str:
-    """The block that a page says to save as ``engine.py``, "without the last lines"."""
-    for page in pages():
-        text = page.read_text(encoding="utf-8")
-        for found in re.finditer(r"^```python\n(.*?)^```\n+Save it as `engine.py`", text, re.M | re.S):
-            code = found[1].rpartition("```python\n")[2]
-            if f"def {function}(" in code:
-                return code.partition("\nfrom resispec_verify")[0]
+    """The block that is ``engine.py`` of a page, without what a page says to leave out."""
+    for code in (*_marked("engine.py"), *_saved_as("engine.py")):
+        if f"def {function}(" in code:
+            return code.partition("\nfrom resispec_verify")[0]
     raise AssertionError(f"no page has a block with {function} that is to be saved as engine.py")
 
 
-def test_of_the_pages() -> str:
-    """The block that a page calls ``test_engine.py``."""
+def _marked(name: str) -> Iterator[str]:
+    """Blocks of pages below ``<!-- file: NAME -->``."""
+    block = re.compile(rf"<!-- file: {re.escape(name)} -->\n```\w+\n(.*?)^```", re.M | re.S)
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        for found in block.finditer(page.read_text(encoding="utf-8")):
+            yield found[1]
+
+
+def _saved_as(name: str) -> Iterator[str]:
+    """Blocks above the words that say to save them."""
+    block = re.compile(rf"^```python\n(.*?)^```\n+Save it as `{re.escape(name)}`", re.M | re.S)
     for page in pages():
-        text = page.read_text(encoding="utf-8")
-        if found := re.search(r"as `test_engine.py`:\n\n```\w+\n(.*?)^```", text, re.M | re.S):
-            return found[1]
-    raise AssertionError("no page has a block that is to be saved as test_engine.py")
+        for found in block.finditer(page.read_text(encoding="utf-8")):
+            yield found[1].rpartition("```python\n")[2]
 
 
 def _top_files(folder: Path, arguments: list[str]) -> None:

@@ -160,3 +160,29 @@ def test_no_order_by_one_law_decides_the_limit():
 def test_a_draft_of_another_vocabulary_is_refused():
     with pytest.raises(ValueError, match="3 tokens"):
         drafts_limit(law(1, 1, 1), [law(1, 1)])
+
+
+def test_what_makes_no_sense_is_refused():
+    q = law(1, 1)
+    for n in (-1, 1.5):
+        for ask in (
+            lambda n: policy_masses(q, n, lambda s, x: 0),
+            lambda n: most_at_prices(q, n, (0, 0)),
+            lambda n: most_by_places(q, n, (0, 0)),
+            lambda n: optimum_by_sets(q, q, n),
+            lambda n: optimum_by_places(q, q, n),
+        ):
+            with pytest.raises(ValueError, match="at least 0"):
+                ask(n)
+    assert most_by_places(q, 0, (0, 0)) == most_at_prices(q, 0, (0, 0)) == 0
+    for ask in (most_at_prices, most_by_places):
+        for prices in ((0,), (0, -1)):
+            with pytest.raises(ValueError, match="prices must be 2 numbers"):
+                ask(q, 1, prices)
+    with pytest.raises(ValueError, match="accept must be between 0 and 1"):
+        policy_masses(q, 1, lambda s, x: 2)
+    for z in (-1, 2):
+        with pytest.raises(ValueError, match="from 0 to 1"):
+            drafts_times(q, [q], z)
+    with pytest.raises(ValueError, match="a weight for each of the 1 drafts"):
+        drafts_limit_by_prefixes(q, [q], ())

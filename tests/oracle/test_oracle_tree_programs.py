@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from fractions import Fraction as F
+from typing import Any
 
 import pytest
 
@@ -122,7 +123,7 @@ def test_by_node_over_one_candidate_is_token_by_token():
     rng = random.Random(5)
     p, q = random_chain(rng, 3), random_chain(rng, 3)
     assert node_law("specinfer", p, q, fork(1, 3)) == block_law("speculative", p, q, 3)
-    # docs/specinfer-bound.md: 83/27 and 99/27 with the final token, in d5b2
+    # docs/explanation/optimal-rules.md: 83/27 and 99/27 with the final token, in d5b2
     laws_p = chain({(): f("4/9", "5/9")}, f("1/2", "1/2"))
     laws_q = chain({(): f("2/3", "1/3")}, f("1/2", "1/2"))
 
@@ -150,6 +151,9 @@ def test_when_the_sum_of_minima_is_attained_on_one_path():
         found = longest_step(p, q, shape, "iid").value
         assert (found == sum_bound(p, q, shape, "iid")) is attained
         assert attains(p, q, shape, "iid") is attained
+    # After a prefix that is never drawn the draft's law does not matter.
+    p, q = chain({}, f("1/2", "1/2")), chain({(): f(0, 1), (0,): f(1, 0)}, f("1/2", "1/2"))
+    assert longest_step(p, q, shape, "iid").value == sum_bound(p, q, shape, "iid") == 1
 
 
 def test_when_it_is_attained_on_random_trees():
@@ -211,13 +215,13 @@ def test_what_cannot_be_certified_is_refused(monkeypatch):
     program = Program([F(1), F(1)], [{0: F(1), 1: F(2)}, {0: F(3), 1: F(1)}], [F(1), F(1)])
     with pytest.raises(Uncertified, match="no optimum"):
         optimum(Program([F(1)], [{0: F(-1)}], [F(1)]))  # unbounded
-    monkeypatch.setattr(exact_programs, "_ZERO", 1e9)  # everything counts as 0
+    monkeypatch.setattr(exact_programs, "_READINGS", ((1e4, 1e9),))  # everything counts as 0
     with pytest.raises(Uncertified, match="no optimum in fractions"):
         optimum(program)
 
 
 def test_the_pairs_of_the_verdicts():
-    """docs/trees.md: what published rules leave, beside the longest step."""
+    """docs/explanation/trees.md: what published rules leave, beside the longest step."""
     half, most = memoryless(f("1/2", "1/2")), memoryless(f("1/5", "4/5"))
     less, last = memoryless(f("2/5", "3/5")), memoryless(f(0, "1/3", "2/3"))
     even, one = memoryless(f("1/3", "1/3", "1/3")), (((),), ())
@@ -231,3 +235,34 @@ def test_the_pairs_of_the_verdicts():
     ):
         assert accepted(tree_law(name, p, q, shape)) == length
         assert longest_step(p, q, shape, siblings).value == longest
+
+
+def test_what_is_no_law_shape_or_way_of_drawing_is_refused():
+    """No certified answer to a question that was not asked: each of these gave a number before."""
+    half, third = memoryless(f("1/2", "1/2")), memoryless(f("1/3", "1/3", "1/3"))
+    refused: Any = (
+        (half, half, fork(2, 1), "without_replacement", "siblings must be one of iid"),
+        (lambda _: f("1/4", "1/4"), half, fork(2, 1), "iid", r"target after .* must sum to exactly 1"),
+        (half, lambda _: (0.1, 0.3), fork(2, 1), "iid", r"draft after .* must sum to exactly 1"),
+        (lambda _: f("-1/4", "5/4"), half, fork(2, 1), "iid", "non-negative"),
+        (half, third, fork(2, 1), "iid", "must have the 3 tokens"),
+        (half, half, [(), ()], "iid", "nested tuples"),
+    )
+    for target, draft, shape, siblings, words in refused:
+        for ask in (longest_step, longest_by_node, sum_bound):
+            with pytest.raises(ValueError, match=words):
+                ask(target, draft, shape, siblings)
+        with pytest.raises(ValueError, match=words):
+            longest_in_worlds([(target, draft)], shape, siblings)
+    with pytest.raises(ValueError, match="lookahead must be at least 0"):
+        longest_step(half, half, fork(1, 2), "iid", lookahead=-1)
+    # A float is its binary value; the answer is a fraction.
+    floats: Any = (lambda _: (0.5, 0.5), lambda _: (0.25, 0.75))
+    found = longest_by_node(*floats, fork(1, 2), "iid")
+    assert (type(found), found) == (F, F(3, 4) + F(9, 16))
+
+
+def test_a_vertex_with_small_masses_is_read_again_before_it_is_refused():
+    """Masses of 1e-12 count as 0 at first; the certificate then fails, and a finer reading has it."""
+    p, q = f("43/125", "82/125"), f("1/10000", "9999/10000")
+    assert longest_step(memoryless(p), memoryless(q), fork(3, 1), "iid").value == limit_by_subsets(p, q, 3)

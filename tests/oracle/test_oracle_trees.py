@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from fractions import Fraction as F
 
 import pytest
 
-from resispec_verify.catalogue.random_trees import SHAPES, measure_trees, random_chain
+from resispec_verify.catalogue.random_trees import SHAPES, measure_trees, random_chain, random_pair
 from resispec_verify.oracle import (
     TREE_RULES,
     block_law,
@@ -15,6 +16,7 @@ from resispec_verify.oracle import (
     drawn_trees,
     fork,
     memoryless,
+    node_law,
     sequence_law,
     tree_law,
 )
@@ -34,6 +36,15 @@ def test_exact_on_random_trees(name):
     assert len(found) in (3 * 9, len(SHAPES) * 9)
     assert all(one.exact for one in found)
     assert any(one.accepted > 1 for one in found)
+
+
+def test_the_laws_of_a_random_pair_do_not_depend_on_what_is_asked_first():
+    """Zeros keep some texts from a chain; their laws are drawn all the same, before anything is asked."""
+    prefixes = [text for size in range(3) for text in itertools.product(range(3), repeat=size)]
+    for seed in range(5):
+        one, other = (random_pair(random.Random(seed), 3, 2) for _ in range(2))
+        asked = {(i, s): one[i](s) for s in prefixes for i in (0, 1)}
+        assert asked == {(i, s): other[i](s) for s in reversed(prefixes) for i in (1, 0)}
 
 
 def test_a_rule_that_is_not_is_found():
@@ -95,3 +106,14 @@ def test_unknown_rules_and_shapes():
     for name in ("gbv", "gls"):
         with pytest.raises(ValueError, match="that part at the root"):
             tree_law(name, law, law, (((), ()),))
+
+
+def test_a_shape_a_rule_or_a_way_of_drawing_that_there_is_not_is_refused():
+    half = memoryless(f("1/2", "1/2"))
+    with pytest.raises(ValueError, match="siblings must be one of"):
+        drawn_trees(half, fork(2, 1), "fixed")
+    with pytest.raises(ValueError, match="rule must be one of"):
+        node_law("nothing", half, half, fork(2, 1))
+    for paths, length, trunk in ((0, 1, 0), (1, 0, 0), (2, 1, 1), (2, 2, -1)):
+        with pytest.raises(ValueError, match="a fork needs"):
+            fork(paths, length, trunk)

@@ -74,7 +74,7 @@ def test_committed_results():
     results = json.loads((HERE / "results" / "distinct.json").read_text("utf-8"))
     text = (HERE / "results" / "distinct.md").read_text("utf-8")
     assert distinct.page(results) == text
-    page = (HERE.parent / "docs" / "optimal-without-replacement.md").read_text("utf-8")
+    page = (HERE.parent / "docs" / "explanation" / "optimal-rules.md").read_text("utf-8")
     for part in text.strip().split("\n\n"):
         assert part in page
     for row in results["small"]:

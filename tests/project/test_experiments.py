@@ -91,7 +91,7 @@ def test_no_chain_has_a_longer_step(n, monkeypatch):
 
 
 def test_the_longest_step_holds_where_the_ratio_of_acceptances_does_not():
-    """d5b2 of docs/specinfer-bound.md: SpecInfer 83/27, optimal-joint 99/27."""
+    """d5b2 of docs/explanation/optimal-rules.md: SpecInfer 83/27, optimal-joint 99/27."""
     assert largest_ratio(2) < 99 / 83
     assert bounds.longest(83 / 27, 5, 2) >= 99 / 27
 
@@ -137,13 +137,53 @@ def test_standard_errors():
     assert steps.error == pytest.approx(math.sqrt(2 * ((6 - 14 / 3) ** 2 + (1 - 7 / 3) ** 2)) / 3)
 
 
-def test_one_tree_holds_all():
-    names = ("d5b3", "d7b2", "d3b4", "d4b1")
-    largest = prefixes.union([Topology.parse(name) for name in names])
-    for name in names:
-        assert len(set(Topology.parse(name).nodes_in(largest))) == Topology.parse(name).nodes
-    assert prefixes.union([Topology.parse("d5b3")]) == Topology.parse("d5b3")
-    assert largest.nodes < sum(Topology.parse(name).nodes for name in names)
+def test_what_differs_between_strata_is_no_error():
+    values, forms = [1.0, 1.2, 5.0, 5.6, 5.3], [0, 0, 1, 1, 1]
+    found = tables.mean(values, range(5), forms)
+    by_hand = math.sqrt(2 * np.var([1.0, 1.2], ddof=1) + 3 * np.var([5.0, 5.6, 5.3], ddof=1)) / 5
+    assert found == pytest.approx((3.62, by_hand))
+    assert found.error < tables.mean(values, range(5)).error / 5
+    # One cluster says nothing about what differs within its stratum.
+    assert tables.mean(values[1:], range(4), forms[1:]) == tables.mean(values[1:], range(4))
+    # Values of one cluster count as one.
+    twice = tables.mean(
+        [v for v in values for _ in "ab"], [g for g in range(5) for _ in "ab"], np.repeat(forms, 2)
+    )
+    assert twice == pytest.approx(found)
+
+
+def measured(*lengths):
+    return prefixes.Measured(np.asarray(lengths), np.arange(len(lengths)))
+
+
+def test_what_is_known_too_badly_is_listed():
+    rows = {
+        ("a", 1.0, "d5b3", "resispec"): measured(3.0, 3.5, 4.0),
+        ("a", 1.0, "d5b3", "limit"): measured(2.0, 2.01, 2.02),
+        ("a", 0.6, "d7b2", "specinfer"): measured(2.0, 2.1, 2.2),
+        ("a", 1.0, "d4b8", "specinfer"): measured(1.0, 3.0, 2.0),  # Table 5
+        ("a", 1.0, "d5b3", "limit of any rule"): measured(1.0, 3.0, 2.0),
+    }
+    listed = "`a` at T = 1: d5b3 0.29; `a` at T = 0.6: d7b2 0.06."
+    assert claims.wide(rows, 0.05).endswith(f"prefixes, 2 are above 0.05. The largest of a row: {listed}")
+    assert "Of the 3 " in claims.wide(rows, 0.05)
+    assert claims.wide(rows, 0.3).endswith("none is above 0.3.")
+    assert claims.ahead(rows, "limit") == "1 of 1 rows"
+    rows["a", 1.0, "d5b3", "limit"] = measured(3.0, 3.5, 3.0)
+    assert claims.ahead(rows, "limit") == "0 of 1 rows"
+
+
+def test_common_texts_tell_a_difference_better_than_two_lengths():
+    long, short = measured(3.0, 4.0, 5.0), measured(2.0, 3.1, 3.9)
+    assert long.above(short).value == pytest.approx(1.0)
+    assert long.above(short).error < short.length.error / 5
+    assert long.ratio(short).value == pytest.approx(12 / 9)
+
+
+def test_a_pair_may_have_settings_of_its_own():
+    job = Job({"prefixes": {"apart": 2, "pairs": {"slow": {"apart": 6}}}}, Path(), Path())
+    assert prefixes._settings(job, "slow") == {"apart": 6}
+    assert prefixes._settings(job, "other") == {"apart": 2}
 
 
 def test_the_papers_numbers_agree_with_each_other():

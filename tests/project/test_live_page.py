@@ -1,4 +1,4 @@
-"""The table of live audits in docs/engines.md is what its results say."""
+"""The table of live audits in docs/reference/engines.md is what its results say."""
 
 import subprocess
 import sys

@@ -47,8 +47,10 @@ NOT_RUN = {
     r"python benchmarks/.*": "measures for minutes; run small in test_benchmarks.py",
     r"python tests/(extremes/extremes|planted/planted|golden/golden)\.py.*": "takes minutes to hours",
     r"python docs/(regenerate|make_\w+)\.py": "writes pages; tests of their own compare them",
+    r"(python )?(docs/run_tutorials\.py|\.ci/(package|readme_main|run)).*": "runs for minutes; .ci/run does",
     r"python experiments/(claims|engines/page)\.py": "writes a page; run with --check here",
     r"python -": "names an interpreter",
+    r"python -c .*": "makes a dump of other files; tests/dumps/test_dumps_foreign.py runs such lines",
 }
 
 #: What a page leaves to its reader.

@@ -45,5 +45,5 @@ def test_committed_tables_and_what_they_show(path):
 
 
 def test_the_page_has_the_committed_table():
-    page = (HERE.parent / "docs" / "rollouts.md").read_text("utf-8")
+    page = (HERE.parent / "docs" / "howto" / "weigh-rollouts.md").read_text("utf-8")
     assert (HERE / "results" / "rl_weights-example.md").read_text("utf-8") in page

@@ -1,4 +1,4 @@
-"""The comparison of docs/trees.md is that of its log, and the log is what the rules do."""
+"""The comparison of docs/explanation/trees.md is that of its log, and the log is what the rules do."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ STATUS = {
 
 @pytest.fixture(scope="module")
 def maker():
-    """The script that writes docs/theory.md."""
+    """The script that writes docs/explanation/theory.md."""
     spec = importlib.util.spec_from_file_location("make_theory", ROOT / "docs" / "make_theory.py")
     assert spec is not None
     assert spec.loader is not None

@@ -115,6 +115,31 @@ def test_verdicts_come_first_and_how_to_repeat_last(made):
     assert os.getcwd() not in plain
 
 
+def test_it_opens_with_what_is_wrong_and_what_to_do_and_says_what_its_numbers_are(made):
+    plain = re.sub(r"\s+", " ", "".join(Page(made[2]).texts))
+    lead = plain.index("of the mass on wrong tokens) does not emit the target's law.")
+    todo = plain.index("What to do. Do not use resispec where completions must be distributed")
+    cards = plain.index("Emits another law than the target's at 6 of 6 positions: this is certain.")
+    words = plain.index("certified gap: the probability of paths")
+    assert lead < todo < cards < words
+    assert plain.index("n: candidates") > cards
+
+
+def test_the_verdict_in_a_sentence():
+    found = {
+        "label": "mine", "verdict": "undecided", "temperature": 1.0, "positions": 3, "candidates": 2,
+        "verdict_counts": {"undecided": 2, "exact": 1}, "tv_mean": 0.0, "tv_max": 0.0, "kl_mean": 0.0,
+        "acceptance": [0.5, 0.1], "limit_mean": None, "gap_max": 0.1,
+    }  # fmt: skip
+    page = html_page("t", [found], [], [], "", {})
+    assert "Neither proved nor refuted at 2 of 3 positions." in page
+    assert "mine could not be decided." in page
+    assert "larger --max-expansions" in page
+    right = html_page("t", [found | {"verdict": "exact"}], [], [], "", {})
+    assert "mine emits the target&#x27;s law here, to rounding." in right
+    assert "Nothing is wrong at these positions. Acceptance: 0.6000." in right
+
+
 def test_the_command_on_the_page_makes_the_page(made, tmp_path, monkeypatch):
     import shlex
 
@@ -256,6 +281,18 @@ def browse(page, folder, *flags):
     if found is None:
         pytest.skip(f"the browser does not run here: {done.stderr[-200:]}")
     return json.loads(html.unescape(found[1]))
+
+
+def test_at_390_pixels_nothing_is_scrolled_sideways(made, tmp_path):
+    inside = "<script>parent.postMessage(document.documentElement.scrollWidth, '*')</script></body>"
+    (tmp_path / "page.html").write_text(made[2].replace("</body>", inside), encoding="utf-8")
+    frame = tmp_path / "frame.html"
+    frame.write_text(
+        "<body><script>onmessage = e => { document.body.dataset.probe = JSON.stringify(e.data) }</script>"
+        '<iframe src="page.html" style="width:390px;height:900px;border:0"></iframe></body>',
+        encoding="utf-8",
+    )
+    assert browse(frame, tmp_path) <= 390
 
 
 def test_in_a_browser(made, tmp_path):

@@ -14,7 +14,7 @@ from resispec_verify.oracle import MARGINALS, PATH_RULES, TREE_RULES
 from resispec_verify.rules import Rule, SpecInfer, make_rule
 from resispec_verify.rules.registry import SHIPPED
 
-PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "rules.md"
 SECTIONS = set(re.findall(r"^##+ (\S+)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
 
 
@@ -31,7 +31,7 @@ def missing(rule, sections=SECTIONS):
     elif rule.open_parameters and not KNOWN[name].values:
         yield f"a value for {', '.join(rule.open_parameters)} in tests/helpers/shipped_rules.py"
     if name not in sections:
-        yield f"a section '## {name}' in docs/rules.md"
+        yield f"a section '## {name}' in docs/reference/rules.md"
 
 
 @pytest.mark.parametrize("rule", SHIPPED, ids=lambda rule: rule.name)

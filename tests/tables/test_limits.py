@@ -170,7 +170,7 @@ def cli_limits(capsys):
 
 
 def test_worked_values(capsys):
-    # docs/exactness.md: SpecInfer 41/50; the optimal sequential rule 61/70, which is the sequential limit.
+    # docs/explanation/exactness.md: SpecInfer 41/50; the optimal sequential rule 61/70, the sequential limit.
     arguments = ["limits", "--target", WORKED[0], "--draft", WORKED[1], "--candidates", "2", "--json", "-"]
     assert (
         main([*arguments, "--rule", "specinfer", "--rule", "optimal-sequential", "--rule", "resispec"]) == 0

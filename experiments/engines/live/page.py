@@ -1,4 +1,4 @@
-"""The table of live audits in docs/engines.md, from what `resispec-verify audit --json` wrote.
+"""The table of live audits in docs/reference/engines.md, from what `resispec-verify audit --json` wrote.
 
     python experiments/engines/live/page.py --keep llamacpp-plain RESULT.json
     python experiments/engines/live/page.py [--check]
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs" / "engines.md"
+PAGE = ROOT / "docs" / "reference" / "engines.md"
 OUT = ROOT / "experiments" / "results" / "engines" / "live"
 BEGIN = "<!-- live audits: begin, written by experiments/engines/live/page.py -->"
 END = "<!-- live audits: end -->"

@@ -32,7 +32,7 @@ SETTINGS = [
 
 
 def rows():
-    """Logits by name: random ones, one with equal values, and the law of docs/sampling.md."""
+    """Logits by name: random ones, one with equal values, and the law of docs/reference/sampling.md."""
     rng = np.random.default_rng(20261130)
     found = {f"random {i}": (rng.normal(size=V) * 2).astype(np.float32) for i in range(6)}
     found["tied"] = np.asarray([1, 2, 2, 0, 2, 1, -1, 3, 0, 1, 2, -1, 0], np.float32)

@@ -27,7 +27,7 @@ def save_top_pairs(path: PathLike, pairs: TopPairs | Mapping[str, Any], *, meta:
     Parameters
     ----------
     pairs : TopPairs or mapping
-        Pairs of some positions; or arrays, whole numbers and ``meta`` as docs/top-k-files.md has them.
+        Pairs of some positions; or arrays, whole numbers and ``meta`` as docs/howto/log-top-k.md has them.
     meta : mapping, optional
         Beside pairs: what is to be said of them.
 

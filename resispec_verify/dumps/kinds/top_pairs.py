@@ -98,7 +98,7 @@ def top_from_mapping(path: str | os.PathLike[str], mapping: dict) -> TopPairsDum
     path : path
         Named in errors.
     mapping : dict
-        With the keys of docs/top-k-files.md.
+        With the keys of docs/howto/log-top-k.md.
 
     Raises
     ------

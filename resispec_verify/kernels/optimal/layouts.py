@@ -10,7 +10,7 @@ candidate is accepted: ``sum min(p, m)``.
 The best layout attains the optimal-transport limit. With the tokens in descending order of p/q, let F be
 ``1 - (1 - s)**n - p(prefix of length s)`` where a prefix ends. On each segment of its lower convex envelope,
 of slope c, take ``m = p + c q``: that m is the law of some layout, and its ``sum min(p, m)`` is the limit
-(docs/optimal-joint.md).
+(docs/explanation/optimal-rules.md).
 
 From m to pieces: within a segment the tokens are taken by descending m/q. What they have left of it is some
 gaps and, to the right of them, an interval not touched yet. Each token takes an interval of what is left

@@ -10,7 +10,7 @@ What token x can still take is ``min over H of 1 - (1 - q(H + x))**n - m(H)`` ov
 right-hand side is concave in q(H), so that the least is attained by the tokens T whose sets are exhausted
 together with some first tokens of the others in descending order of p/q, all of which have ``m = p``. So one
 minimum over prefixes decides each token, and a token that cannot take its p makes its prefix part of T. The
-proof is in docs/optimal-joint.md.
+proof is in docs/explanation/optimal-rules.md.
 
 Prefixes are kept in blocks, each with a bound from below on how much its sets have left; a block is walked
 only where the bound does not decide. A token costs one step a block, and a walk of all tokens at worst.

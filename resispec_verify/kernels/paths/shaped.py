@@ -21,7 +21,7 @@ proportion to p. So it does not depend on ``U_{i-1}``, and what is drawn in the 
 **Eq. 13's budget** can exceed the local one after the first rejection only: later on R/q is 0 at the
 hole. With ``Z = min(max(min p/q, t_1), 1 - p(x_1))`` in the place of ``t_1``, and ``1 - p(x_1) - Z`` in
 that of ``1 - q(x_1)``, the recursion goes on as before; the path's weight is ``t_1 / Z``. Proofs:
-docs/exactness.md.
+docs/explanation/exactness.md.
 
 Paths that weigh little are not followed one by one but merged (`path_grids`): a lower bound of what they
 place. Which paths are followed is a matter of cost (`path_plan`): those where the loss of merging them

@@ -1,7 +1,8 @@
 """What rules do on the two extreme completions of pairs of listed laws, rounded outwards, row by row.
 
 Every functional here is one of ``M(s) = sum (p - s q)_+``. A computed M errs by at most ``error (1 + s)``
-plus what the laws as logged may be off by; docs/topk.md says how that passes into each result.
+plus what the laws as logged may be off by; docs/explanation/top-k-bounds.md says how that passes into
+each result.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def _standard(least, greatest, n, slack):
     """A lower bound on the probability with which SpecInfer rejects all, ``M(s_n)``, and the greatest; s_n.
 
     ``s + M(s)`` does not fall, so the levels ``s_{i+1} = s_i + M(s_i)`` are at most those of the greatest M.
-    Of all completions that one is rejected most often (docs/topk.md).
+    Of all completions that one is rejected most often (docs/explanation/top-k-bounds.md).
     """
     level = high = 1.0
     for _ in range(1, n):

@@ -76,8 +76,7 @@ def in_one_line(rows: Sequence[Row]) -> str:
         shown = []
         for name, found in names.items():
             settings = [row for row in rows if _variant(row) == name]
-            said_of = ", ".join(f"T = {row.temperature:g}" for row in found)
-            more = [said_of] if several and len(found) < len(settings) else []
+            more = [_temperatures(found)] if several and len(found) < len(settings) else []
             if verdict == "inexact":
                 worst = max(mean(row.tv) for row in found)
                 share = ("up to " if len(found) > 1 else "") + percent(worst)

@@ -60,7 +60,7 @@ _RULES = {
 }
 _OWN = (
     ("#7e53bc", "#bc97fb"), ("#1f9ab2", "#78dbf3"), ("#d168a7", "#ffaddb"), ("#4f7f1f", "#a6d56f"),
-    ("#a05a2c", "#e0a070"), ("#5050e0", "#a0a0ff"), ("#008080", "#50d0d0"), ("#6b5f55", "#b8aca0"),
+    ("#a05a2c", "#e0a070"), ("#5050e0", "#a0a0ff"), ("#008080", "#50d0d0"), ("#a8322a", "#f28b82"),
 )  # fmt: skip
 
 #: What a colour becomes on a dark page.

@@ -46,10 +46,11 @@ def plot_runtime(results: Sequence[dict[str, Any]], title: str = "") -> Figure:
         )
     axes.set_yticks(y, [f"{row['belongs_to']}: {row['phase']}" for row in results], fontsize=9)
     axes.invert_yaxis()
-    axes.set(xlabel="microseconds (median, quartiles)", xlim=(0, 1.4 * reach))
+    axes.set(xlim=(0, 1.4 * reach))
+    axes.set_xlabel("microseconds (median, quartiles)", parse_math=False)
     if title:
         entitle(figure, _headline(results))
-    axes.set_title(title, fontsize=9.5, loc="left", color=GREY, parse_math=False)
+        figure.supxlabel(title, x=0.012, ha="left", fontsize=9.5, color=GREY, parse_math=False)
     return figure
 
 

@@ -2,7 +2,7 @@
 
 Each candidate takes a uniform place in the pieces of [0, 1) that its token owns, and the leftmost wins. The
 winner x, whose law is m, is accepted with ``min(1, p(x) / m(x))``; otherwise the token is drawn from
-``norm (p - m)_+``. See `kernels.layouts` for the pieces and docs/optimal-joint.md for the proof.
+``norm (p - m)_+``. See `kernels.layouts` for the pieces and docs/explanation/optimal-rules.md for the proof.
 
 Guarantee: exact for every layout; with the layout of `best_layout` the acceptance ``sum min(p, m)`` is the
 optimal-transport limit (Sun et al. 2023; Hu et al. 2025, arXiv 2502.18779). That a candidate is selected
@@ -49,7 +49,7 @@ class OptimalJoint(TupleRule):
 
     name = "optimal-joint"
     claims_exact = True
-    source = "this project, docs/optimal-joint.md"
+    source = "this project, docs/explanation/optimal-rules.md"
     place = 130
 
     def start(self, target: Array, draft: Array, candidates: int) -> State:

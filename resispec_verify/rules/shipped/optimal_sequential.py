@@ -9,7 +9,7 @@ of the rejected token. With levels ``T_1 >= ... >= T_{n+1} = 0`` and
 Guarantee: exact for every choice of levels with ``0 <= T_k - T_{k+1} <= W_k``, hence also for a search that
 has not converged. With the levels of `kernels.sequential` its acceptance ``phi(T_1)`` is the largest of any
 sequential rule for n i.i.d. candidates. It stays below the optimal-transport limit, which takes rules that
-look at all candidates at once. The proof is in docs/optimal-sequential.md.
+look at all candidates at once. The proof is in docs/explanation/optimal-rules.md.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class OptimalSequential(Rule):
 
     name = "optimal-sequential"
     claims_exact = True
-    source = "this project, docs/optimal-sequential.md"
+    source = "this project, docs/explanation/optimal-rules.md"
     place = 120
     depends_on = "nothing"
 

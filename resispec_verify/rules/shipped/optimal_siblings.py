@@ -7,7 +7,7 @@ sequential rules for i.i.d. siblings. It accepts the mass ``A_k(x)`` of `kernels
 
 Guarantee: exact for all masses with ``0 <= A_k <= W_k q`` and ``sum A_k <= p``, hence for any values and
 any error of the solver. The values must not depend on the token. With equal values it accepts as often as
-`optimal-sequential`; see docs/optimal-sequential.md.
+`optimal-sequential`; see docs/explanation/optimal-rules.md.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class OptimalSiblings(Rule):
 
     name = "optimal-siblings"
     claims_exact = True
-    source = "this project, docs/optimal-sequential.md"
+    source = "this project, docs/explanation/optimal-rules.md"
     place = 200
     open_parameters = ("values",)
     measured_with: ClassVar[Mapping[str, Any]] = {"values": (3, 2, 1)}

@@ -6,7 +6,7 @@ not look at which token was rejected. If both are rejected the token is drawn fr
 
 Guarantee: exact for every A with ``0 <= A <= min(p, q)``, on average over the rejected token and not given
 it. With the A of `kernels.two_distinct` no sequential rule accepts more; the proof is in
-docs/optimal-without-replacement.md. For one candidate it is speculative sampling. For three and more the best
+docs/explanation/optimal-rules.md. For one candidate it is speculative sampling. For three and more the best
 test depends on the set of rejected tokens, and is known as a linear program over sets (`oracle.distinct`).
 """
 
@@ -40,7 +40,7 @@ class OptimalWithoutReplacement(Rule):
 
     name = "optimal-without-replacement"
     claims_exact = True
-    source = "this project, docs/optimal-without-replacement.md"
+    source = "this project, docs/explanation/optimal-rules.md"
     place = 140
     depends_on = "nothing"
     most_candidates = 2
