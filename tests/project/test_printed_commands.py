@@ -60,9 +60,6 @@ STAND_INS = {
     "COMMAND": "kl",
     "NAME": "llama-cpp",
     "...": "vllm serve m",
-    "[STATEMENT]": "theorem-1",
-    "[--json": "--json",
-    "PATH]": "ledger.json",
     "cmd:python engine.py": f"cmd:{sys.executable} engine.py",
 }
 
