@@ -296,7 +296,8 @@ def main() -> None:
         draw(curves(benchmarks), picture)
         write_points(curves(benchmarks), picture.with_suffix(".csv"))
         head, _, rest = arguments.page.read_text(encoding="utf-8").partition(MARKS[0])
-        arguments.page.write_text(head + MARKS[0] + text + MARKS[1] + rest.partition(MARKS[1])[2], encoding="utf-8")
+        rest = rest.partition(MARKS[1])[2]
+        arguments.page.write_text(head + MARKS[0] + text + MARKS[1] + rest, encoding="utf-8")
 
 
 if __name__ == "__main__":

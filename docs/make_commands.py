@@ -14,7 +14,6 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -150,13 +149,16 @@ def _keys(schema: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, list[
 
 
 def keys_of(command: str) -> list[str]:
-    """The table of the keys of a report; a line for those that follow each other and share a meaning."""
+    """The table of the keys of a report; a line for those that share a meaning."""
     schema = json.loads((SCHEMAS / f"{command}-1.json").read_text(encoding="utf-8"))
     lines = ["", "| key | type | meaning |", "|---|---|---|"]
-    for said, group in groupby(_keys(schema), key=lambda row: row[2]):
-        rows = list(group)
-        types = dict.fromkeys(word for row in rows for word in row[1])
-        lines.append(f"| {', '.join(row[0] for row in rows)} | {', '.join(types)} | {said} |")
+    rows: dict[str, tuple[list[str], list[str]]] = {}
+    for key, types, said in _keys(schema):
+        names, kinds = rows.setdefault(said, ([], []))
+        names.append(key)
+        kinds += [kind for kind in types or ["any"] if kind not in kinds]
+    for said, (names, kinds) in rows.items():
+        lines.append(f"| {', '.join(names)} | {', '.join(kinds)} | {said} |")
     return [*lines, ""]
 
 

@@ -7,7 +7,8 @@ A page is followed in an empty folder beside which nothing is touched; the check
 into it, and this interpreter and its commands come first in PATH. Of a page
 
 * the block after ``<!-- file: NAME -->`` is written to NAME,
-* the commands of a ``console`` block (after ``$ ``) are run by one bash for the whole page; those that install
+* the commands of a ``console`` block (after ``$ ``) are run by one bash for the whole page; those that
+install
   are not,
 * a ``python`` block runs as a script, after those before it,
 * the block after ``<!-- shown -->`` is what the block before it printed: line by line, numbers aside; a line

@@ -5,7 +5,8 @@
 
 The full answers come from code that knows nothing of lists: the emitted law's enumeration, the transport
 limit and plain sums over all tokens. Writes results/topk/recorded.csv, a line a dump, k and quantity, and
-from it the table of docs/explanation/top-k-bounds.md; with --render only the table. Ends with status 1 where an interval misses
+from it the table of docs/explanation/top-k-bounds.md; with --render only the table. Ends with status 1
+where an interval misses
 an answer.
 """
 

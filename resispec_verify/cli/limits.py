@@ -10,7 +10,7 @@ from resispec_verify.cli.options.acceptance import AcceptanceOptions, demands_in
 from resispec_verify.cli.options.group import check_range, refuse_without
 from resispec_verify.cli.options.outputs import OutputOptions
 from resispec_verify.cli.options.readings import ProposedReadingOptions
-from resispec_verify.cli.options.sources import SourceOptions
+from resispec_verify.cli.options.sources import OpeningOptions, SourceOptions
 from resispec_verify.cli.options.work import BackendOption, JobsOption, RuleOptions
 from resispec_verify.cli.output import files_read
 from resispec_verify.cli.over_dumps import finish, over_pairs
@@ -92,7 +92,7 @@ def limits(
     rows, failures = over_pairs(source, how, evaluation, add, get_backend(backend.backend), jobs)
     if rows:
         report = limits_report(rows)
-        unit = _add_expected(report["results"], rows, demands) if demands.given else ""
+        unit = _add_expected(report["results"], rows, demands, source) if demands.given else ""
         if demands.draft_tokens is not None:
             demands.write_rates([_rates(r, demands.draft_tokens) for r in report["results"]])
         console = output.write(report, lambda: limit_records(rows))
@@ -125,16 +125,19 @@ def _rates(result: dict[str, Any], tokens: int) -> tuple[list[float], dict[str, 
     return of_conditional([result["acceptance_mean"]] * tokens), facts
 
 
-def _add_expected(results: list[dict[str, Any]], rows: list[Row], demands: ExpectedOptions) -> str:
+def _add_expected(
+    results: list[dict[str, Any]], rows: list[Row], demands: ExpectedOptions, opening: OpeningOptions
+) -> str:
     """Add what is expected to each result; what is independent, in words."""
-    prompts = {path: prompts_of(open_quietly(Path(path))) for path in dict.fromkeys(rows[0].source)}
+    prompts = {
+        path: prompts_of(open_quietly(Path(path), pad_vocab=opening.pad_vocab, shards=opening.shards))
+        for path in dict.fromkeys(rows[0].source)
+    }
     for result, row in zip(results, rows, strict=True):
         clusters = []
         for path, position in zip(row.source, row.position, strict=True):
             known = prompts[path]
-            clusters.append(
-                (path, "position", position) if known is None else (path, "prompt", known[position])
-            )
+            clusters.append((path, "position", position) if known is None else ("prompt", known[position]))
         low, high = zip(*row.certified_acceptance(), strict=True)
         result["expected"] = expectation(demands.demand(1), low, high, clusters)
     if all(known is not None for known in prompts.values()):

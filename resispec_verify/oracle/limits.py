@@ -8,7 +8,8 @@ a set H of tokens is paid for, and so are the tuples that do not lie inside H. F
 ``f(H) = q(H)**n``.
 
 Without replacement a prefix of the tokens in ascending order of p/q attains the minimum, as for independent
-candidates (proof in docs/explanation/exactness.md). Let every token ring at an exponential time of rate q, all
+candidates (proof in docs/explanation/exactness.md). Let every token ring at an exponential time of rate
+q, all
 independent: the order of the rings is the order of drawing. With e_j the elementary symmetric polynomials,
 
     1 - f(H) = (1 - q(H)) sum_{j < n} integral_0^inf exp(-t) e_j(exp(q(x) t) - 1 : x in H) dt,

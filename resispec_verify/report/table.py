@@ -85,9 +85,15 @@ def printable(name: object, most: int | None = 80) -> str:
 
 
 def print_lines(console: Any, lines: Iterable[str]) -> None:
-    """Print lines as they are, without markup."""
+    """Print lines as they are, without markup; a name in one cannot begin another, nor be a command to CI."""
     for line in lines:
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(_no_command(printable(line, None)), markup=False, soft_wrap=True)
+
+
+def _no_command(line: str) -> str:
+    """GitHub takes ``::`` at the beginning of a line, and ``##[`` anywhere, for commands of the workflow."""
+    shown = line.replace("##[", "##\\x5b")
+    return shown.replace("::", "\\x3a:", 1) if shown.lstrip().startswith("::") else shown
 
 
 def csv_text(records: Iterable[Mapping[str, Any]]) -> str:

@@ -2,7 +2,8 @@
 
 A policy says where a path of L drafted tokens ends. What it keeps is verified, or what was verified is cut to
 it. It may look at the draft's laws and at the drafted tokens. Whether a verifier stays exact depends on one
-thing: given the tokens before it, a kept token must still have the draft's law (docs/explanation/draft-length.md has the
+thing: given the tokens before it, a kept token must still have the draft's law
+(docs/explanation/draft-length.md has the
 proof). So a policy may decide about token i by the tokens before it, and not by token i.
 
 The scores are of the draft alone, and learned heads are not here: a head is a function of the text, so one
@@ -202,7 +203,9 @@ class CheckedPolicy(StopPolicy):
         """
         rows, length = path.shape
         with guarded(f"{self.where}: kept"):
-            found = np.asarray(self.policy.kept(drafts.copy(), path.copy()), dtype=np.float64)
+            given = np.asarray(self.policy.kept(drafts.copy(), path.copy()))
+            # an imaginary part would only be warned of
+            found = given.astype(np.float64, casting="unsafe" if given.dtype.kind != "c" else "same_kind")
         if found.shape != (rows, length + 1):
             raise InputError(
                 f"{self.where}: kept gives an array of shape {found.shape}; give ({rows}, {length + 1}): a "

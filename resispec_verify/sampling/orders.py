@@ -1,7 +1,8 @@
 """The order in which engines go from logits to the law that they sample, by the code of one version each.
 
 ``adjustments`` come first in every engine here: they change logits token by token, some of them by the text
-so far. Temperature and filters follow. docs/reference/sampling.md says where each order was read and how it was run.
+so far. Temperature and filters follow. docs/reference/sampling.md says where each order was read and
+how it was run.
 """
 
 from __future__ import annotations

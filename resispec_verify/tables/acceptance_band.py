@@ -38,20 +38,20 @@ class AcceptanceDemand:
     alpha: float
 
 
-def prompts_of(dump: FlatDump) -> list[int] | None:
-    """The number of the prompt, or text, of each position; None where the dump does not say.
+def prompts_of(dump: FlatDump) -> list[Hashable] | None:
+    """Of which prompt, or text, each position is; None where the dump does not say.
 
-    It does by ``history`` with ``prompt_len``, or by rows ``[prompts, positions, vocab]``.
+    It does by ``history`` with ``prompt_len``, whose tokens name the prompt, so that it is the same in
+    another dump too, or by rows ``[prompts, positions, vocab]``, each of another prompt.
     """
     if dump.history is not None and dump.prompt_len is not None:
         pairs = zip(dump.history, dump.prompt_len, strict=True)
-        numbers: dict[bytes, int] = {}
-        keys = (np.asarray(tokens[: int(length)], np.int64).tobytes() for tokens, length in pairs)
-        return [numbers.setdefault(key, len(numbers)) for key in keys]
+        return [np.asarray(tokens[: int(length)], np.int64).tobytes() for tokens, length in pairs]
     shape = dump.target.shape[:-1]
     if len(shape) < 2 or dump.left_out:
         return None
-    return np.repeat(np.arange(math.prod(shape[:-1])), shape[-1]).tolist()
+    rows = np.repeat(np.arange(math.prod(shape[:-1])), shape[-1]).tolist()
+    return [(dump.path, row) for row in rows]
 
 
 def expectation(

@@ -67,7 +67,7 @@ def read_report(path: Path) -> dict[str, Any]:
         report = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"--against {path}: {error.strerror or error}; check the path") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InputError(f"--against {path}: not JSON; give what kl --json or report --json wrote") from None
     command = report.get("command") if isinstance(report, dict) else None
     if command not in COMMANDS or not isinstance(report.get("results"), list):
@@ -79,12 +79,54 @@ def read_report(path: Path) -> dict[str, Any]:
         )
     if "form" in report:
         raise InputError(f"--against {path}: intervals of top-k files; give a report over whole rows")
+    if not all(isinstance(row, dict) for row in report["results"]):
+        raise InputError(f"--against {path}: its results are no rows; write it anew with kl --json")
     rows = [row for row in report["results"] if row.get("marginal") == "operational"]
     if any(not row.keys() >= NEEDED for row in rows):
         raise InputError(f"--against {path}: its rows lack numbers; write it anew with kl --json")
+    if not all(map(_sound, rows)):
+        raise InputError(f"--against {path}: its rows hold what is no number; write it anew with kl --json")
     if not rows:
         raise InputError(f"--against {path}: it has no verdicts; write it without --marginal path-identity")
     return {**report, "results": rows}
+
+
+def _sound(row: Mapping[str, Any]) -> bool:
+    """Whether what is compared is of the kinds that our reports have."""
+    lists = [row["acceptance"], row["tv_mean_bounds"], row["acceptance_total_bounds"]]
+    errors, places = row.get("standard_errors"), row.get("by_position")
+    if not (
+        all(isinstance(row.get(name, ""), str) for name in ("rule", "label", "verdict"))
+        and isinstance(row.get("dataset"), (str, type(None)))
+        and all(isinstance(one, list) and all(map(_number, one)) for one in lists)
+        and len(lists[1]) == len(lists[2]) == 2
+        and all(_number(row[name]) for name in ("temperature", "tv_mean", "rounding_max"))
+        and (row["limit_mean"] is None or _number(row["limit_mean"]))
+        and all(_number(row[name]) and row[name] == int(row[name]) for name in ("candidates", "positions"))
+        and row["positions"] >= 1
+    ):
+        return False
+    if errors is not None and not (
+        isinstance(errors, dict) and all(v is None or (_number(v) and v >= 0) for v in errors.values())
+    ):
+        return False
+    return not places or _sound_places(places)
+
+
+def _sound_places(places: Any) -> bool:
+    """Whether numbers by position are columns of one length."""
+    if not isinstance(places, dict) or not places.keys() >= {"sha256", "position", *MEASURES}:
+        return False
+    columns = [places[name] for name in ("sha256", "position", *MEASURES)]
+    return (
+        all(isinstance(one, list) and len(one) == len(columns[0]) for one in columns)
+        and all(isinstance(v, (str, int, type(None))) for one in columns[:2] for v in one)
+        and all(v is None or _number(v) for one in columns[2:] for v in one)
+    )
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def standard_error(values: Sequence[float | None]) -> float | None:
@@ -173,6 +215,8 @@ def _two_samples(a: Mapping[str, Any], b: Mapping[str, Any], measure: str) -> tu
     first, second = ((row.get("standard_errors") or {}).get(measure) for row in (a, b))
     before, now = _mean(a, measure), _mean(b, measure)
     if first is None or second is None or before is None or now is None:
+        return "", None
+    if min(a["positions"], b["positions"]) < 2:
         return "", None
     errors, change = (first, second), now - before
     squares = [error**2 for error in errors]

@@ -126,7 +126,8 @@ def fastest_grown(growth: Growth, cost: StepCost) -> tuple[Topology, float]:
     """Of the longest trees of each number of nodes and levels the one with the most tokens a millisecond.
 
     Where all passes of the draft cost the same, none is faster of those that the lengths hold for; where a
-    wider pass costs more, a tree that is not the longest of its size may be.
+    wider pass costs more, a tree that is not the longest of its size may be, and where a larger pass costs
+    less, a tree with nodes that lengthen nothing.
 
     Returns
     -------

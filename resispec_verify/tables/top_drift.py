@@ -1,7 +1,8 @@
 """What holds before each candidate of rules with the standard residual, for every completion of unseen tails.
 
 After i rejections the residual of Eq. 1-2 is ``(p - s_i q)_+ / M(s_i)`` with ``s_0 = 0``,
-``s_{i+1} = s_i + M(s_i)`` and ``M(s) = sum (p - s q)_+`` (docs/explanation/top-k-bounds.md). So candidate i + 1 is looked at with
+``s_{i+1} = s_i + M(s_i)`` and ``M(s) = sum (p - s q)_+`` (docs/explanation/top-k-bounds.md). So
+candidate i + 1 is looked at with
 probability M(s_i), and accepted then with ``1 - M(s_{i+1}) / M(s_i)``; the residual's L1 distance from the
 draft is twice what that leaves of 1. M(s_i) is what the rule with i candidates rejects: `topk.bounds` has its
 ends.

@@ -5,7 +5,8 @@ is reached with the product of the probabilities on the path to it, and the expe
 the final one included, is the sum over all nodes. What is left to chance is which candidates were recorded,
 and after which prefixes: that is what the standard error is about.
 
-Beside it stand two bounds, each an unbiased estimate from the same candidates (proofs in docs/explanation/trees.md):
+Beside it stand two bounds, each an unbiased estimate from the same candidates (proofs in
+docs/explanation/trees.md):
 
 * `limit`: of exact rules that decide at every node by the candidates of that node, as all rules here do;
 * `limit_any`: of every exact rule, one that looks ahead before it accepts (block verification) included.

@@ -99,7 +99,8 @@ def _lists(rows: TopRows, start: int, side: str) -> Lists:
     if not good.all():
         at = start + int(np.argmin(good))
         raise InputError(
-            f"position {at}: the {side}'s list holds what is no probability, or no token; see docs/explanation/top-k-bounds.md"
+            f"position {at}: the {side}'s list holds what is no probability, or no token; "
+            f"see docs/explanation/top-k-bounds.md"
         )
     return Lists(tokens, listed, tail, most, off)
 

@@ -5,7 +5,8 @@ import json
 import pytest
 from cli_helpers import PREFIX, drawn, save
 
-from resispec_verify.tables.against import changes, standard_error
+from resispec_verify.errors import InputError
+from resispec_verify.tables.against import changes, read_report, standard_error
 
 SPAN = ("--candidates", "1", "--rule", "specinfer", "--rule", "resispec")
 
@@ -100,3 +101,30 @@ def test_what_is_no_report_is_refused(cli, tmp_path):
     assert refused(f'{{"schema": 1, "command": "kl", "results": [{row}]}}').startswith("its rows lack")
     assert "--alpha must be in (0, 1)" in refused("{}", "--alpha", 2)
     assert "--alpha needs --against" in cli("report", dump, "--out", page, "--alpha", 0.1).err
+
+
+@pytest.mark.parametrize("name", ["tv_mean", "tv_mean_bounds", "acceptance", "positions", "rounding_max",
+                                  "temperature", "verdict", "standard_errors", "by_position"])  # fmt: skip
+@pytest.mark.parametrize("value", [float("nan"), [[]], {"tv": "x"}])
+def test_rows_of_other_kinds_are_refused(tmp_path, name, value):
+    old = tmp_path / "old.json"
+    sound = {"schema": 1, "command": "kl", "results": [row([0.1, 0.2])]}
+    old.write_text(json.dumps(sound))
+    assert read_report(old)["results"] == sound["results"]
+    old.write_text(json.dumps({**sound, "results": [row([0.1, 0.2], **{name: value})]}))
+    with pytest.raises(InputError, match="hold what is no number"):
+        read_report(old)
+
+
+def test_results_that_are_no_rows_are_refused(tmp_path):
+    (tmp_path / "old.json").write_text('{"schema": 1, "command": "kl", "results": [1]}')
+    with pytest.raises(InputError, match="its results are no rows"):
+        read_report(tmp_path / "old.json")
+    (tmp_path / "old.json").write_text("[" * 100_000)
+    with pytest.raises(InputError, match="not JSON"):
+        read_report(tmp_path / "old.json")
+
+
+def test_one_position_of_another_file_is_not_tested():
+    one = row([0.5], by_position=None, standard_errors={"tv": 0.1})
+    assert of_tv(one, row([0.1, 0.2, 0.15])).said == "not tested"

@@ -63,6 +63,18 @@ def test_prompts_by_their_tokens(cli, tmp_path):
     torch.save(content, tmp_path / "d.pt")
     asked = ("limits", tmp_path / "d.pt", "--rule", "speculative", "--min-acceptance", 0.1, "--json", "-")
     assert cli(*asked).json["results"][0]["expected"]["independent"] == 2
+    torch.save({**content, "draft_logits": drawn(6, 5, seed=3)}, tmp_path / "again.pt")
+    both = (asked[0], tmp_path / "again.pt", *asked[1:])
+    assert cli(*both).json["results"][0]["expected"]["independent"] == 2  # the same prompts, not others
+
+
+def test_a_narrower_draft_is_opened_as_it_was_asked(cli, tmp_path):
+    content = {"target_logits": drawn(3, 8, 6, seed=1), "draft_logits": drawn(3, 8, 4, seed=2)}
+    torch.save(content, tmp_path / "d.pt")
+    asked = ("limits", tmp_path / "d.pt", "--rule", "speculative", "--min-acceptance", 0, "--pad-vocab")
+    done = cli(*asked)
+    assert (done.status, done.err.count("error")) == (0, 0)
+    assert "over 3 prompts" in done.out
 
 
 def test_what_a_server_counts(cli, dump):

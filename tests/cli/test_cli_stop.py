@@ -33,13 +33,18 @@ class Law(StopPolicy):
         return np.ones((len(path), path.shape[1] + 1))
 
 
+class Complex(StopPolicy):
+    def kept(self, drafts, path):
+        return np.eye(path.shape[1] + 1)[np.zeros(len(path), int)] + 1j
+
+
 class Writes(StopPolicy):
     def kept(self, drafts, path):
         path[:], drafts[:] = 0, 0
         return np.eye(path.shape[1] + 1)[np.full(len(path), 1)]
 
 
-raises, shape, law, writes = Raises(), Shape(), Law(), Writes()
+raises, shape, law, writes, imaginary = Raises(), Shape(), Law(), Writes(), Complex()
 """
 VERIFIER = """
 import numpy as np
@@ -105,6 +110,7 @@ def test_what_is_no_policy_is_refused(files, name, words):
         ("raises", "kept raised ValueError: no heads"),
         ("shape", r"shape \(2, 2\); give \(5, 4\)"),
         ("law", "probabilities that sum to 1"),
+        ("imaginary", "kept raised .*: Cannot cast array data"),
     ],
 )
 def test_what_a_policy_gives_is_checked(files, name, words):
@@ -131,5 +137,5 @@ def test_bad_usage_is_one_line(cli, files):
     sampler, policies = f"{files / 'engine.py'}:verifier", files / "policies.py"
     assert_refused(cli("check", sampler, "--stop", f"{policies}:fair"), "--stop is for --style block")
     block = ("check", sampler, "--style", "block")
-    assert_refused(cli(*block, "--stop", policies), "say which policy")
+    assert_refused(cli(*block, "--stop", policies), "say what of the file is meant")
     assert_refused(cli(*block, "--stop", f"{policies}:raises"), "--stop", "kept raised ValueError: no heads")

@@ -92,6 +92,9 @@ def test_the_best_budget_is_found_among_the_sizes(cli, tmp_path):
         ("{", "is no JSON"),
         ('[{"nodes": 1}]', "an object has the keys"),
         ('[{"nodes": 1, "ms": true}]', "ms must be positive numbers"),
+        ("nodes,ms\n1," + "2" * 200_000, "is no CSV (field larger"),
+        ("nodes,ms\n1,5e-324\n8,5e-324\n", "ms must be in 1e-09 to 1e+09, and one is 4.94066e-324"),
+        ("nodes,ms,draft_ms\n1,1,1e308\n", "draft_ms must be in 1e-09 to 1e+09"),
         ("nodes,ms\n1,2\n5,3\n", "has 7 nodes, and milliseconds are given for 1 to 5"),
     ],
 )
@@ -119,5 +122,11 @@ def test_other_refusals(cli, trees, tmp_path):
 
 def test_a_table_with_a_mark_at_its_beginning_and_spaces(cli, tmp_path):
     (tmp_path / "ms.csv").write_bytes(b"\xef\xbb\xbfnodes, ms\r\n1, 10\r\n\r\n8, 12\r\n")
+    report = cli("tree", "grow", "--acceptance", "0.5", "--cost", tmp_path / "ms.csv", "--json", "-").json
+    assert np.isclose(report["results"][0]["step_ms"], 10 + 2 / 7 * (report["results"][0]["cost"] - 1))
+
+
+def test_lines_that_end_in_a_carriage_return_alone(cli, tmp_path):
+    (tmp_path / "ms.csv").write_bytes(b"nodes,ms\r1,10\r8,12\r")
     report = cli("tree", "grow", "--acceptance", "0.5", "--cost", tmp_path / "ms.csv", "--json", "-").json
     assert np.isclose(report["results"][0]["step_ms"], 10 + 2 / 7 * (report["results"][0]["cost"] - 1))

@@ -46,7 +46,7 @@ NOT_RUN = {
     r"python experiments/(topk/\w+\.py DUMP\.\.\.|(rl_weights|distinct)\.py .*)": "takes minutes",
     r"python benchmarks/.*": "measures for minutes; run small in test_benchmarks.py",
     r"python tests/(extremes/extremes|planted/planted|golden/golden)\.py.*": "takes minutes to hours",
-    r"python docs/(regenerate|make_\w+)\.py": "writes pages; tests of their own compare them",
+    r"python docs/(regenerate|make_\w+)\.py( --pictures)?": "writes pages or pictures, which tests compare",
     r"(python )?(docs/run_tutorials\.py|\.ci/(package|readme_main|run)).*": "runs for minutes; .ci/run does",
     r"python experiments/(claims|engines/page)\.py": "writes a page; run with --check here",
     r"python -": "names an interpreter",
@@ -60,9 +60,6 @@ STAND_INS = {
     "COMMAND": "kl",
     "NAME": "llama-cpp",
     "...": "vllm serve m",
-    "[STATEMENT]": "theorem-1",
-    "[--json": "--json",
-    "PATH]": "ledger.json",
     "cmd:python engine.py": f"cmd:{sys.executable} engine.py",
 }
 

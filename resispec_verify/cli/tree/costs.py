@@ -22,6 +22,8 @@ _COLUMNS = ("nodes", "ms", "draft_ms")
 _WANTED = "a CSV with the header nodes,ms (and draft_ms), or a JSON list of objects with these keys"
 # A table of measurements; anything larger is another file.
 _MOST_BYTES = 1 << 20
+# From far below a clock's tick to eleven days: no sum or quotient of such numbers overflows.
+_LEAST_MS, _MOST_MS = 1e-9, 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +68,13 @@ def read_cost(path: Path) -> StepCost:
 
 
 def _of_csv(text: str, where: str) -> list[dict[str, Any]]:
-    lines = [line for line in csv.reader(io.StringIO(text), skipinitialspace=True) if any(line)]
+    try:
+        # newline=None: a carriage return alone ends a line too
+        lines = [
+            line for line in csv.reader(io.StringIO(text, newline=None), skipinitialspace=True) if any(line)
+        ]
+    except csv.Error as error:
+        raise InputError(f"{where}: is no CSV ({error}); give {_WANTED}") from None
     header = [name.strip() for name in lines[0]] if lines else []
     if len(set(header)) < len(header) or not {"nodes", "ms"} <= set(header) <= set(_COLUMNS):
         raise InputError(f"{where}: its first line is {','.join(header)[:60]!r}; give {_WANTED}")
@@ -119,6 +127,11 @@ def _number(value: Any, name: str, where: str) -> float:
         found = math.nan
     if not (math.isfinite(found) and found > 0):
         raise InputError(f"{where}: {name} must be positive numbers, and one is {str(value)[:40]!r}")
+    if name != "nodes" and not _LEAST_MS <= found <= _MOST_MS:
+        raise InputError(
+            f"{where}: {name} must be in {_LEAST_MS:g} to {_MOST_MS:g}, and one is {found:g}; give "
+            "milliseconds"
+        )
     return found
 
 

@@ -2,7 +2,8 @@
 
 For any law of the candidate tuple the limit over all exact rules is ``min_H 1 + p(H) - f(H)`` with
 ``f(H) = P(all candidates lie in H)``. Without replacement a prefix of the tokens in ascending order of p/q
-attains it (proof in docs/explanation/exactness.md). With an exponential clock of rate q(x) on every token the order of
+attains it (proof in docs/explanation/exactness.md). With an exponential clock of rate q(x) on every
+token the order of
 the rings is the order of drawing, which gives f for all prefixes in one scan.
 """
 

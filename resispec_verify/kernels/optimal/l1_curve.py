@@ -9,7 +9,8 @@ over one prefix of the tokens in ascending order of p/q, so one sort and two pre
 everywhere: ``2 (q(prefix) - p(prefix) / Z)``. Its derivative is ``2 p(prefix) / Z**2``: where the prefix is
 not empty but has no target mass the curve is flat, and Theorem 2's strictness fails.
 
-An exact round leaves at least ``(p - q)_+``, whatever the rejected token (docs/explanation/optimal-rules.md), so not
+An exact round leaves at least ``(p - q)_+``, whatever the rejected token
+(docs/explanation/optimal-rules.md), so not
 every Z can be had: of those r with ``(p - q)_+ <= r <= p`` and ``sum r = Z`` the nearest is
 ``clip(lam q, (p - q)_+, p)``, and it is again made of prefixes.
 """

@@ -7,7 +7,8 @@ rest of the budget spread in proportion, or ``min(level q, R)`` by water-filling
 **Rounding.** What is spread is found as sums of non-negative terms off x, and ``|r|`` off x is the sum of
 what is placed there, so that what a rejection places has its weight. One case divides by what may be little:
 water-filling with the hole read literally, where x itself is full. An error of ``eps Z`` in the budget then
-moves ``eps Z / |r off x|`` of the weight. It is measured (`LastRound.magnified`; docs/explanation/exactness.md).
+moves ``eps Z / |r off x|`` of the weight. It is measured (`LastRound.magnified`;
+docs/explanation/exactness.md).
 """
 
 from __future__ import annotations

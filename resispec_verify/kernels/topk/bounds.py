@@ -1,7 +1,8 @@
 """What rules do on the two extreme completions of pairs of listed laws, rounded outwards, row by row.
 
 Every functional here is one of ``M(s) = sum (p - s q)_+``. A computed M errs by at most ``error (1 + s)``
-plus what the laws as logged may be off by; docs/explanation/top-k-bounds.md says how that passes into each result.
+plus what the laws as logged may be off by; docs/explanation/top-k-bounds.md says how that passes into
+each result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The completions of a pair of listed laws that are hardest and easiest to tell apart, row by row.
 
 With ``M(s) = sum_x (p(x) - s q(x))_+``, one completion has the least M at every s at once and one the
-greatest (docs/explanation/top-k-bounds.md has the proofs). Each is kept as few atoms in ascending order of p/q: tokens that are
+greatest (docs/explanation/top-k-bounds.md has the proofs). Each is kept as few atoms in ascending order
+of p/q: tokens that are
 filled to one ratio are one atom, and so are those whose p, or whose q, is 0.
 """
 
