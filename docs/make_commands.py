@@ -45,7 +45,7 @@ def _name(option: Any) -> str:
     """The name of an option and what follows it, in the words of the terminal."""
     hint = str(option.hint)
     many = "..." if "list[" in hint or hint.startswith("tuple") else ""
-    name = {"--paths": "PATH"}.get(option.names[0], option.names[0])
+    name = "PATH" if option.names[0] == "--paths" else str(option.names[0])
     if name.removeprefix("--").isupper():
         return f"`{name.removeprefix('--')}{many}`"
     if option.is_flag():
