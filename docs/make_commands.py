@@ -38,7 +38,7 @@ def _cell(text: str) -> str:
     """A text of the terminal as a cell of a table: words of a command line are code."""
     text = " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
     text = CODE.sub(r"`\1`", text)
-    return re.sub(r'"([^" ]+)"', r'`"\1"`', text)
+    return re.sub(r'"([^"]+)"', r'`"\1"`', text)
 
 
 def _name(option: Any) -> str:
