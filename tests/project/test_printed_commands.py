@@ -74,7 +74,6 @@ SMALLER = {
     r"runtime .*": {"--repeats": "2"},
     r"pytest test_engine\.py": {"--lossless-draws": "2000"},
     r"python experiments/table_1\.py --render": {"--out": "results"},
-    r"python tests/helpers/fake_server\.py .*": {"--port": "0"},
 }
 
 DEMANDS = ("--require-", "--max-tv")
@@ -209,9 +208,6 @@ def test_scripts_that_are_printed_run(command, folder, monkeypatch, capsys):
         return
     assert words[0] == "python", f"{command.where}: run it, or say in NOT_RUN why not: {command.line}"
     script = Path(words[1]) if Path(words[1]).exists() else ROOT / words[1]
-    if script.name == "fake_server.py":
-        serves([str(script), *words[2:]])
-        return
     monkeypatch.setattr(sys, "argv", [str(script), *words[2:]])
     monkeypatch.syspath_prepend(script.parent)
     assert not ended_with(script), f"{command.where}: {capsys.readouterr()}"
@@ -224,17 +220,6 @@ def ended_with(script: Path) -> object:
     except SystemExit as end:
         return end.code
     return None
-
-
-def serves(words: list[str]) -> None:
-    """Start a server as it is printed, on a port of the system's; it says its address, and ends when told."""
-    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            assert server.stdout.readline().startswith("http://127.0.0.1:")
-        finally:
-            server.terminate()
-        assert server.wait(timeout=60) == 0
 
 
 def absent(package):
