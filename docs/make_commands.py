@@ -106,7 +106,7 @@ def _table(app: Any) -> list[str]:
     many = sum(map(len, groups.values())) > MOST_WITHOUT_GROUPS
     lines = ["", "| option | default | meaning |", "|---|---|---|"]
     for title, options in groups.items():
-        lines += [f"| **{title}** | | |"] if many and title else []
+        lines += [f"| | | **{title}** |"] if many and title else []
         lines += map(_row, options)
     return [*lines, ""]
 
