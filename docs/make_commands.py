@@ -38,14 +38,14 @@ def _cell(text: str) -> str:
     """A text of the terminal as a cell of a table: words of a command line are code."""
     text = " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
     text = CODE.sub(r"`\1`", text)
-    return re.sub(r'"([^" ]+)"', r'`"\1"`', text)
+    return re.sub(r'"([^"]+)"', r'`"\1"`', text)
 
 
 def _name(option: Any) -> str:
     """The name of an option and what follows it, in the words of the terminal."""
     hint = str(option.hint)
     many = "..." if "list[" in hint or hint.startswith("tuple") else ""
-    name = {"--paths": "PATH"}.get(option.names[0], option.names[0])
+    name = "PATH" if option.names[0] == "--paths" else str(option.names[0])
     if name.removeprefix("--").isupper():
         return f"`{name.removeprefix('--')}{many}`"
     if option.is_flag():
@@ -106,7 +106,7 @@ def _table(app: Any) -> list[str]:
     many = sum(map(len, groups.values())) > MOST_WITHOUT_GROUPS
     lines = ["", "| option | default | meaning |", "|---|---|---|"]
     for title, options in groups.items():
-        lines += [f"| **{title}** | | |"] if many and title else []
+        lines += [f"| | | **{title}** |"] if many and title else []
         lines += map(_row, options)
     return [*lines, ""]
 
