@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from resispec_verify.errors import InputError
+from resispec_verify.report.table import safe_line
 
 PROGRAM = "resispec-verify"
 #: A command is the function of its name in the module of its name.
@@ -57,7 +58,7 @@ def _summary(name: str) -> str:
 
 
 def _fail(message: str) -> int:
-    print(f"{PROGRAM}: error: {message}", file=sys.stderr)
+    print(safe_line(f"{PROGRAM}: error: {message}"), file=sys.stderr)
     return 2
 
 
@@ -82,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             error = raised
         if interrupts.ends(error):
             with contextlib.suppress(OSError):
-                print(f"{PROGRAM}: interrupted{interrupts.note()}", file=sys.stderr)
+                print(safe_line(f"{PROGRAM}: interrupted{interrupts.note()}"), file=sys.stderr)
             return INTERRUPTED
         if error is not None:
             status = _failed(error)

@@ -25,6 +25,7 @@ from resispec_verify.cli.parameters import Count, File, Flag, Number, Text
 from resispec_verify.cli.user_samplers import load_callable
 from resispec_verify.errors import InputError
 from resispec_verify.report.audits import audit_cases, files_cases, print_audit, print_files
+from resispec_verify.report.table import print_lines
 from resispec_verify.runs.journal import Journal
 from resispec_verify.schema import envelope
 
@@ -192,7 +193,7 @@ def audit(
 
         command = command_line("audit", engines.shown(on, off), requests, effort, output)
         if write_text(output.out, audit_page(result, command)) and not stdout_is(output.out):
-            console.print(f"{output.out}: the page", markup=False)
+            print_lines(console, [f"{output.out}: the page"])
     return ci.tell("audit", audit_cases(result))
 
 

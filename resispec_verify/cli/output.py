@@ -13,7 +13,7 @@ from typing import Any
 
 from resispec_verify.cli import interrupts
 from resispec_verify.errors import InputError
-from resispec_verify.report.table import csv_text, printable
+from resispec_verify.report.table import csv_text, printable, safe_line
 
 
 def stdout_is(path: Path | None) -> bool:
@@ -255,7 +255,8 @@ def open_dump(path: Path, **options: Any) -> Any:
 def say_notes(dump: Any) -> None:
     """Say on standard error how a dump is read where that is not obvious, masks first of all."""
     for note in dump.notes:
-        print(f"resispec-verify: {printable(str(dump.path))}: {printable(note)}", file=sys.stderr)
+        line = f"resispec-verify: {printable(str(dump.path))}: {printable(note)}"
+        print(safe_line(line), file=sys.stderr)
 
 
 def files_read(paths: list[Path]) -> list[Path]:

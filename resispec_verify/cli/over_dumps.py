@@ -22,6 +22,7 @@ from resispec_verify.errors import InputError
 from resispec_verify.evidence.enumeration import operational_marginals
 from resispec_verify.kernels.jit import on_compilation
 from resispec_verify.kernels.optimal.transport import transport_limit
+from resispec_verify.report.table import safe_line
 from resispec_verify.runs.over_dumps import over_batches
 from resispec_verify.tables.columns import merge
 from resispec_verify.tables.distinct import check_vocabulary
@@ -179,7 +180,7 @@ def _announce(cached: bool) -> None:
 
 def say(line: str) -> None:
     """A remark, on standard error."""
-    print(f"resispec-verify: {line}", file=sys.stderr)
+    print(safe_line(f"resispec-verify: {line}"), file=sys.stderr)
 
 
 def finish(failures: Iterable[str], status: int = 0) -> int:

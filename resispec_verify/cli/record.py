@@ -23,7 +23,7 @@ from resispec_verify.record import loops
 from resispec_verify.record.loops import Settings, check_prompts
 from resispec_verify.record.prompts import read_prompts
 from resispec_verify.record.recorder import check_path
-from resispec_verify.report.table import print_lines
+from resispec_verify.report.table import print_lines, safe_line
 from resispec_verify.schema import envelope
 from resispec_verify.topology import TREE_FORMS, Topology
 
@@ -278,7 +278,7 @@ def _announce(loop: _Loop, units: int, row: tuple[int, str], out: Path) -> None:
             f"{_size(free)}; record less or choose another place"
         )
     what = f"{units} {loop.unit} of {loop.rows} rows, {row[1]}"
-    print(f"resispec-verify: {out} will be about {_size(size)} ({what})", file=sys.stderr)
+    print(safe_line(f"resispec-verify: {out} will be about {_size(size)} ({what})"), file=sys.stderr)
 
 
 def _size(count: int) -> str:

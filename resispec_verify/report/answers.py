@@ -6,7 +6,7 @@ from typing import Any
 
 from resispec_verify.report.cases import Case
 from resispec_verify.report.scalars import reported_lines
-from resispec_verify.report.table import number, print_lines, print_records, printable
+from resispec_verify.report.table import number, print_lines, print_records, printable, safe_line
 from resispec_verify.sampler_check.lines import at_an_end_only, lines
 from resispec_verify.sampler_check.settings import CheckResult
 
@@ -46,7 +46,7 @@ def print_limits(results: list[dict[str, Any]], console: Any) -> None:
 
 def print_check(sampler: str, result: CheckResult, console: Any) -> None:
     """The verdict on a sampler, and how sure one may be."""
-    console.print(f"{printable(sampler)}: ", end="", markup=False)
+    console.print(f"{safe_line(printable(sampler))}: ", end="", markup=False)
     console.print(result.verdict.replace("-", " "), style=COLOURS[result.verdict], end="")
     console.print(
         f"{at_an_end_only(result)} ({result.draws} draws, {result.seconds:.1f} s, stopped: {result.stopped})",

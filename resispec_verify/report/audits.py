@@ -9,7 +9,7 @@ from typing import Any
 
 from resispec_verify.audit.settings import AuditResult
 from resispec_verify.report.cases import Case
-from resispec_verify.report.table import print_lines, print_records, printable
+from resispec_verify.report.table import print_lines, print_records, printable, safe_line
 
 __all__ = ["audit_cases", "files_cases", "print_audit", "print_files", "request_line", "sentences"]
 
@@ -75,7 +75,7 @@ def _moved(result: AuditResult) -> str:
 
 
 def _first(name: str, verdict: str, console: Any) -> None:
-    console.print(f"{printable(name, None)}: ", end="", markup=False)
+    console.print(f"{safe_line(name)}: ", end="", markup=False)
     console.print(verdict.replace("-", " "), style=COLOURS[verdict], end="")
 
 

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["csv_text", "number", "print_lines", "print_records", "printable"]
+__all__ = ["csv_text", "number", "print_lines", "print_records", "printable", "safe_line"]
 
 COLOURS = {
     "exact": "green", "inexact": "bold red", "undecided": "yellow", "exact-if": "yellow",
@@ -29,7 +29,7 @@ def print_records(
 ) -> None:
     """As a table, with fewer columns on a narrow terminal, or one value a line; nothing is cut off.
 
-    Texts may come from elsewhere: what is not printable is escaped.
+    Texts may come from elsewhere: what is not printable is escaped, and what would be a command to CI.
 
     Parameters
     ----------
@@ -42,8 +42,8 @@ def print_records(
     from rich.table import Table
     from rich.text import Text
 
-    title = printable(title, None)
-    records = [{c: printable(value, None) for c, value in record.items()} for record in records]
+    title = safe_line(title)
+    records = [{c: safe_line(value) for c, value in record.items()} for record in records]
     columns = list(records[0])
     may_go = [name for name in dispensable if name in columns]
     hidden: list[str] = []
@@ -87,12 +87,15 @@ def printable(name: object, most: int | None = 80) -> str:
 def print_lines(console: Any, lines: Iterable[str]) -> None:
     """Print lines as they are, without markup; a name in one cannot begin another, nor be a command to CI."""
     for line in lines:
-        console.print(_no_command(printable(line, None)), markup=False, soft_wrap=True)
+        console.print(safe_line(line), markup=False, soft_wrap=True)
 
 
-def _no_command(line: str) -> str:
-    """GitHub takes ``::`` at the beginning of a line, and ``##[`` anywhere, for commands of the workflow."""
-    shown = line.replace("##[", "##\\x5b")
+def safe_line(text: object) -> str:
+    """A text that a line may begin with: printable, and no command to GitHub.
+
+    It takes ``::`` at the beginning of a line, and ``##[`` anywhere, for commands of the workflow.
+    """
+    shown = printable(text, None).replace("##[", "##\\x5b")
     return shown.replace("::", "\\x3a:", 1) if shown.lstrip().startswith("::") else shown
 
 

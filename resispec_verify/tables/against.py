@@ -6,7 +6,10 @@ variation, acceptance, its limit) a change is
 - ``none``: the certified intervals of both overlap, so that there may be no change at all;
 - ``significant`` or ``not significant``: by a two-sided t-test over positions, paired where both runs hold
   the same positions of the same files (by their SHA-256), and of two samples else (Welch). All tests of one
-  comparison share ``alpha`` (Bonferroni). Positions count as independent; those of one text are not quite;
+  comparison share ``alpha`` (Bonferroni). Positions count as independent; those of one text are not quite.
+  Differences that are nearly alike are no proof where there are few of them, though t grows without bound:
+  no p-value is below that of flipping the signs of n differences, ``2**(1 - n)``, or of parting n + m values
+  into two groups, ``2 / binomial(n + m, n)``;
 - ``not tested``: the earlier report holds no standard errors, or there is one position.
 """
 
@@ -197,10 +200,11 @@ def _paired(a: Mapping[str, Any], b: Mapping[str, Any], measure: str) -> tuple[s
     if not ours or ours.keys() != theirs.keys():
         return None
     differences = [theirs[place] - ours[place] for place in ours]
-    error = standard_error(differences)
+    error, n = standard_error(differences), len(differences)
     if error is None:
         return "paired", None
-    return "paired", _chance(math.fsum(differences) / len(differences), error, len(differences) - 1)
+    # Of all signs that n differences may have, all alike: one or the other.
+    return "paired", max(_chance(math.fsum(differences) / n, error, n - 1), 2.0 ** (1 - n))
 
 
 def _by_position(row: Mapping[str, Any], measure: str) -> dict[tuple[str, int], float]:
@@ -216,18 +220,19 @@ def _two_samples(a: Mapping[str, Any], b: Mapping[str, Any], measure: str) -> tu
     before, now = _mean(a, measure), _mean(b, measure)
     if first is None or second is None or before is None or now is None:
         return "", None
-    if min(a["positions"], b["positions"]) < 2:
+    n, m = a["positions"], b["positions"]
+    if min(n, m) < 2:
         return "", None
-    errors, change = (first, second), now - before
-    squares = [error**2 for error in errors]
-    freedom = sum(s**2 / (row["positions"] - 1) for s, row in zip(squares, (a, b), strict=True))
-    if freedom == 0:
-        return "two samples", _chance(change, 0.0, 1)
-    return "two samples", _chance(change, math.sqrt(sum(squares)), sum(squares) ** 2 / freedom)
+    squares, change = (first**2, second**2), now - before
+    weight = squares[0] ** 2 / (n - 1) + squares[1] ** 2 / (m - 1)
+    freedom = sum(squares) ** 2 / weight if weight else 1.0
+    # Of all ways to part n + m values into two groups, the one that they came in, or the other way round.
+    floor = 2.0 * math.exp(math.lgamma(n + 1) + math.lgamma(m + 1) - math.lgamma(n + m + 1))
+    return "two samples", max(_chance(change, math.sqrt(sum(squares)), freedom), floor)
 
 
 def _chance(difference: float, error: float, freedom: float) -> float:
-    """The two-sided p-value of Student's t; a difference that is the same everywhere is no chance."""
+    """The two-sided p-value of Student's t, which an error of 0 lets vanish: hence the floors."""
     if error == 0:
         return 1.0 if difference == 0 else 0.0
     from scipy.special import stdtr

@@ -1,6 +1,7 @@
 """`report --against`: what changed since an earlier run, and whether that is more than chance."""
 
 import json
+import math
 
 import pytest
 from cli_helpers import PREFIX, drawn, save
@@ -33,13 +34,30 @@ def of_tv(before, now):
 def test_p_values_are_those_of_scipy():
     from scipy import stats
 
-    a, b = [0.1, 0.3, 0.2, 0.5], [0.2, 0.35, 0.3, 0.62]
+    a = [0.1, 0.3, 0.2, 0.5, 0.1, 0.3, 0.2, 0.5, 0.4, 0.1]
+    b = [0.2, 0.35, 0.3, 0.45, 0.21, 0.34, 0.3, 0.5, 0.5, 0.15]
     paired, apart = of_tv(row(a), row(b)), of_tv(row(a), row(b, by_position=None))
     assert (paired.how, apart.how) == ("paired", "two samples")
     assert paired.p_value == pytest.approx(stats.ttest_rel(a, b).pvalue)
     assert apart.p_value == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue)
-    # 0.0085 is below 0.05 / 3, the level of each of the three tests; 0.6 is not.
+    # 0.05 / 3 is the level of each of the three tests.
+    assert 2.0**-9 < paired.p_value < 0.05 / 3 < apart.p_value
     assert (paired.said, apart.said) == ("significant", "not significant")
+
+
+def test_alike_at_few_positions_is_no_proof():
+    a = [0.1, 0.3, 0.2]
+    for n in (2, 3, 40):
+        rows = (a * n)[:n]
+        paired = of_tv(row(rows), row([v + 0.5 for v in rows]))
+        assert (paired.how, paired.p_value) == ("paired", 2.0 ** (1 - n))
+        assert paired.said == ("significant" if n == 40 else "not significant")
+    for n, m in ((2, 2), (3, 5), (40, 20)):
+        apart = of_tv(row([0.25] * n, by_position=None), row([0.5] * m))
+        assert apart.how == "two samples"
+        assert apart.p_value == pytest.approx(2 / math.comb(n + m, n))
+        assert apart.said == ("significant" if n == 40 else "not significant")
+    assert of_tv(row([0.25] * 10**5), row([0.5] * 10**4)).said == "significant"
 
 
 def test_rounding_is_no_change_and_without_errors_nothing_is_tested():

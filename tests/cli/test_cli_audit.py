@@ -200,6 +200,17 @@ def test_functions_with_a_law(cli, tmp_path):
     assert f"  {file}:generate([" in run.out
 
 
+def test_the_name_of_a_page_begins_no_line(cli, tmp_path, monkeypatch):
+    file = functions(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    law = ("--law", f"{file}:law", "--encode", f"{file}:encode")
+    page = "::error::said.html"
+    run = cli("audit", f"{file}:generate", "--reference", f"{file}:plain", *law, *SMALL, "--out", page)
+    assert run.status == 0, run.err
+    assert "\\x3a:error::said.html: the page" in run.out
+    assert not any(line.lstrip().startswith("::") for line in run.out.splitlines())
+
+
 def test_functions_without_encode_want_ids(cli, tmp_path):
     file = functions(tmp_path)
     run = cli("audit", f"{file}:generate", "--reference", f"{file}:plain", "--law", f"{file}:law", *SMALL)

@@ -1,10 +1,15 @@
 """Names of files cannot give commands to a CI system that reads what is printed."""
 
+import io
+from types import SimpleNamespace
+
 import pytest
 import torch
 from cli_helpers import drawn, save
+from rich.console import Console
 
-from resispec_verify.report.table import print_lines
+from resispec_verify.report.audits import print_audit
+from resispec_verify.report.table import print_lines, print_records
 
 NAME = "a\n::error::said\r::set-output name=x::y.pt"
 
@@ -19,13 +24,42 @@ NAME = "a\n::error::said\r::set-output name=x::y.pt"
     ],
 )
 def test_a_line_is_one_line_and_no_command(line, shown):
-    class Console:
+    class Said:
         def print(self, text, **_):
             self.said = text
 
-    console = Console()
+    console = Said()
     print_lines(console, [line])
     assert console.said == shown
+
+
+@pytest.mark.parametrize("width", [30, 80])
+def test_no_line_of_a_table_is_a_command(width):
+    text = io.StringIO()
+    console = Console(file=text, width=width)
+    hostile = {"": "::error::said", "of": "::error::said", "no": "##[error]said"}
+    print_records(
+        console, "::error::said", [hostile, {"": "", "of": "::error::said", "no": "1"}], left=("", "of")
+    )
+    shown = text.getvalue()
+    assert shown.count("said") == 5
+    assert "##[" not in shown
+    assert not any(line.lstrip().startswith("::") for line in shown.splitlines())
+
+
+def test_neither_a_sampler_nor_a_page_begins_a_line_so(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = SimpleNamespace(
+        engine="::error::said", verdict="rejected", tokens=1, seconds=1.0, stopped="", cuts=(), tokens_off=(),
+        prefixes_off=(), smallest=None, engines={}, reasons=(),
+    )  # fmt: skip
+    monkeypatch.setattr("resispec_verify.report.audits.sentences", lambda _: [])
+    text = io.StringIO()
+    print_audit(result, Console(file=text))  # type: ignore[arg-type]
+    assert text.getvalue().startswith("\\x3a:error::said: rejected")
+    done = cli("kl", "##[error]said.pt")
+    assert done.status == 2
+    assert "##\\x5berror]said" in done.err
 
 
 @pytest.mark.parametrize("command", ["compare", "report", "replay"])

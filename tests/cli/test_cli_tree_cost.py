@@ -91,6 +91,7 @@ def test_the_best_budget_is_found_among_the_sizes(cli, tmp_path):
         ("[1]", "holds no list of objects"),
         ("{", "is no JSON"),
         ('[{"nodes": 1}]', "an object has the keys"),
+        ('[{"nodes": 1, "ms": 10, "ms": 1}]', "an object has the key 'ms' twice"),
         ('[{"nodes": 1, "ms": true}]', "ms must be positive numbers"),
         ("nodes,ms\n1," + "2" * 200_000, "is no CSV (field larger"),
         ("nodes,ms\n1,5e-324\n8,5e-324\n", "ms must be in 1e-09 to 1e+09, and one is 4.94066e-324"),

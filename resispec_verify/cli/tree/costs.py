@@ -89,7 +89,9 @@ def _of_csv(text: str, where: str) -> list[dict[str, Any]]:
 
 def _of_json(text: str, where: str) -> list[dict[str, Any]]:
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, where))
+    except InputError:
+        raise
     except (ValueError, RecursionError):
         raise InputError(f"{where}: is no JSON; give {_WANTED}") from None
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
@@ -97,6 +99,16 @@ def _of_json(text: str, where: str) -> list[dict[str, Any]]:
     for row in found:
         if not {"nodes", "ms"} <= set(row) <= set(_COLUMNS) or set(row) != set(found[0]):
             raise InputError(f"{where}: an object has the keys {', '.join(row)[:60]!r}; give {_WANTED}")
+    return found
+
+
+def _object(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
+    """An object of JSON; of two values of one key Python would keep the last without a word."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise InputError(f"{where}: an object has the key {key[:60]!r} twice; give each once")
+        found[key] = value
     return found
 
 
