@@ -29,6 +29,8 @@ rules the same, on {trees}. The witnesses of both show the law of the first toke
 |---|---|---|---|---:|
 """
 
+DEFAULTS = """With their defaults all of these but `easd` are exact, which is what their sections say: it is an option (`threshold_acc`,\n`residual`, `coins`, `cap`, `ties`) that makes them inexact."""
+
 TAIL = """
 ### The family
 
@@ -83,7 +85,7 @@ def page() -> str:
             lines.append(f"- `{r['rule']}` is exact if {r['condition']}.")
         elif r["measured"] == "not measured":
             lines.append(f"- `{r['rule']}` is not measured: {r['condition']}.")
-    lines += ["", "### Witnesses", "", *(_witness(r) for r in rows if r["witness"])]
+    lines += ["", DEFAULTS, "", "### Witnesses", "", *(_witness(r) for r in rows if r["witness"])]
     family = "\n".join(f"- {_weights(p)}, {_weights(q)}" for p, q in FAMILY)
     return "\n".join(lines) + "\n" + TAIL.format(family=family)
 
