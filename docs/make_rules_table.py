@@ -29,7 +29,8 @@ rules the same, on {trees}. The witnesses of both show the law of the first toke
 |---|---|---|---|---:|
 """
 
-DEFAULTS = """With their defaults all of these but `easd` are exact, which is what their sections say: it is an option (`threshold_acc`,\n`residual`, `coins`, `cap`, `ties`) that makes them inexact."""
+DEFAULTS = """`sglang`, `block`, `hsd` and `gbv` are exact with their defaults, which is what their sections mean; an option of theirs
+(`threshold_single`, `threshold_acc`, `residual`, `coins`, `cap`, `ties`) makes them inexact."""
 
 TAIL = """
 ### The family
