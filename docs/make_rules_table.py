@@ -29,6 +29,9 @@ rules the same, on {trees}. The witnesses of both show the law of the first toke
 |---|---|---|---|---:|
 """
 
+DEFAULTS = """`sglang`, `block`, `hsd` and `gbv` are exact with their defaults, which is what their sections mean; an option of theirs
+(`threshold_single`, `threshold_acc`, `residual`, `coins`, `cap`, `ties`) makes them inexact."""
+
 TAIL = """
 ### The family
 
@@ -83,7 +86,7 @@ def page() -> str:
             lines.append(f"- `{r['rule']}` is exact if {r['condition']}.")
         elif r["measured"] == "not measured":
             lines.append(f"- `{r['rule']}` is not measured: {r['condition']}.")
-    lines += ["", "### Witnesses", "", *(_witness(r) for r in rows if r["witness"])]
+    lines += ["", DEFAULTS, "", "### Witnesses", "", *(_witness(r) for r in rows if r["witness"])]
     family = "\n".join(f"- {_weights(p)}, {_weights(q)}" for p, q in FAMILY)
     return "\n".join(lines) + "\n" + TAIL.format(family=family)
 

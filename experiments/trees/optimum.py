@@ -77,7 +77,8 @@ def row(name: str, siblings: str, lines: Sequence[Any], cost: dict[str, Any]) ->
     there = cost["rules"].get(name, {})
     spent = f"{there['order']}; {there['microseconds']:.0f}" if there else "-"
     values = ratios(known, siblings, lambda line: line["rules"][name]["accepted"])
-    return [f"`{name}`", DRAWN[siblings], claimed, f"{exact} of {len(known)}", *_cells(values), spent]
+    label = f"[`{name}`](../reference/rules.md#{name.split(',')[0]})" if "," in name else f"`{name}`"
+    return [label, DRAWN[siblings], claimed, f"{exact} of {len(known)}", *_cells(values), spent]
 
 
 def family(key: str, siblings: str, lines: Sequence[Any]) -> list[str]:
