@@ -146,9 +146,9 @@ def _written(
     console = table_console(page.out, page.json)
     if earlier is not None:
         compared = changes(earlier, report, page.level)
-        said: dict[str, Any] = {"alpha": page.level, "old": page.against, "unsaid": unsaid(earlier)}
-        changed = changes_section(compared, **said)
-        print_changes(compared, console=console, **said)
+        shared: dict[str, Any] = {"alpha": page.level, "old": page.against, "unsaid": unsaid(earlier)}
+        changed = changes_section(compared, **shared)
+        print_changes(compared, console=console, **shared)
     if write_text(page.out, made(changed)) and not stdout_is(page.out):
         said = f"{page.out}: {len(found.rows)} verdicts, {found.positions} positions"
         print_lines(console, [said])
