@@ -215,7 +215,7 @@ Times depend on the machine and its load; ratios less, though other work slows a
 a short one. These figures are written by one command:
 
 ```console
-$ pip install 'resispec-verify[bench]'
+$ pip install '.[bench]'
 $ python benchmarks/run.py --dump {dump} --page docs/howto/scale.md
 ```
 

@@ -1,6 +1,6 @@
 """Two samplers under pytest: the first passes, the second fails, and the message says why.
 
-    pip install 'resispec-verify[testing]' && pytest examples/test_sampler.py
+    pip install '.[testing]' && pytest examples/test_sampler.py
 """
 
 import numpy as np

@@ -133,6 +133,10 @@ class Asked:
         for dump in dumps:
             yield from pairs_of(dump, self.reading())
 
+    def kind(self) -> str:
+        """What the arrays are; raises as `array_pairs`."""
+        return self.input or _kind(self._rows())
+
     def array_pairs(self) -> Iterator[PairBatch]:
         """The pairs of arrays, batch by batch and sampling by sampling; arrays stay where they live.
 

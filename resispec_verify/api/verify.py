@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from resispec_verify.api.report import Report
@@ -22,7 +22,7 @@ from resispec_verify.rules.spec import rule_text
 from resispec_verify.runs.facts import facts_of, facts_of_arrays
 from resispec_verify.runs.over_dumps import evaluate_dump
 from resispec_verify.tables.marginals import Evaluation
-from resispec_verify.tables.reading import Clock
+from resispec_verify.tables.reading import Clock, Reading
 from resispec_verify.tables.row import Row, label
 from resispec_verify.tables.summary import kl_report, position_records, summarize
 from resispec_verify.tables.table import Table, pool
@@ -41,6 +41,7 @@ class VerifyReport(Report):
     """
 
     rows: Sequence[Row]
+    reading: Reading
     facts: dict[str, Any]
     seconds: dict[str, float]
 
@@ -48,7 +49,7 @@ class VerifyReport(Report):
         return len(self.rows)
 
     def __iter__(self) -> Iterator[VerifyReport]:
-        return (VerifyReport([row], self.facts, self.seconds) for row in self.rows)
+        return (VerifyReport([row], self.reading, self.facts, self.seconds) for row in self.rows)
 
     def __getitem__(self, rule: str) -> VerifyReport:
         rows = [row for row in self.rows if rule == label(row.rule)]
@@ -56,7 +57,7 @@ class VerifyReport(Report):
         if not rows:
             known = ", ".join(dict.fromkeys(label(row.rule) for row in self.rows))
             raise InputError(f"no rule {rule!r} in this report (there are: {known})")
-        return VerifyReport(rows, self.facts, self.seconds)
+        return VerifyReport(rows, self.reading, self.facts, self.seconds)
 
     def __contains__(self, rule: object) -> bool:
         return any(rule in (label(row.rule), row.rule.name, rule_text(row.rule)) for row in self.rows)
@@ -101,7 +102,7 @@ class VerifyReport(Report):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``kl``; infinities are the text "inf"."""
-        return kl_report(self.rows, self.facts, self.seconds)
+        return kl_report(self.rows, self.reading, self.facts, self.seconds)
 
     def _one(self) -> dict[str, Any]:
         if len(self.rows) != 1:
@@ -181,18 +182,18 @@ def verify(
 
 
 def _verified(asked: Asked, evaluation: Evaluation) -> VerifyReport:
-    clock, dumps = Clock(), asked.dumps()
+    clock, dumps, reading = Clock(), asked.dumps(), asked.reading()
     if dumps is None:
         table = Table()
         for batch in asked.array_pairs():
             table.evaluate(batch, evaluation, clock)
         found = pool([table])
-        return VerifyReport(found, facts_of_arrays(len(found[0].position)), clock.seconds)
-    reading = asked.reading()
+        reading = replace(reading, kind=asked.kind())
+        return VerifyReport(found, reading, facts_of_arrays(len(found[0].position)), clock.seconds)
     done = [evaluate_dump(dump, reading, evaluation, backend=get_backend("numpy")) for dump in dumps]
     for table in done:
         clock.add(table.seconds)
-    return VerifyReport(pool(done), facts_of(dumps, done), clock.seconds)
+    return VerifyReport(pool(done), reading, facts_of(dumps, done), clock.seconds)
 
 
 def given_rules(rule: str | Rule | Sequence[str | Rule], candidates: int) -> tuple[Rule, ...]:

@@ -1,7 +1,7 @@
 """`resispec-verify kl`: what each rule really emits, and how far that is from the target."""
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -88,6 +88,7 @@ def kl(
     if source.by_hand:
         batch = pairs_by_hand(source, evaluation, backend, run.precision)
         tables, facts, failures = [Table()], facts_of_arrays(1), []
+        how = replace(how, kind="probabilities")
         few = _few_tokens(batch.pair.target, evaluation)
         if not few:
             compile_kernels(evaluation)
@@ -102,7 +103,7 @@ def kl(
         tables, facts, failures = resumable.over(source.paths)
     rows, report = pool(tables), {}
     if rows:
-        report = kl_report(rows, facts, clock.seconds)
+        report = kl_report(rows, how, facts, clock.seconds)
         console = output.write(report, lambda: position_records(rows), lambda: _figure(rows))
         print_verdicts(rows, console, facts)
     over = [may_exceed(row, demands.max_tv) for row in rows]

@@ -28,7 +28,7 @@ from resispec_verify.errors import InputError
 from resispec_verify.evidence.enumeration import Budget
 from resispec_verify.report.table import print_lines
 from resispec_verify.runs.over_dumps import evaluate_dump
-from resispec_verify.tables.against import changes, read_report
+from resispec_verify.tables.against import changes, read_report, unsaid
 from resispec_verify.tables.drift import MOST_CANDIDATES, add_drift
 from resispec_verify.tables.drift_summary import DriftRow
 from resispec_verify.tables.marginals import Evaluation
@@ -146,8 +146,9 @@ def _written(
     console = table_console(page.out, page.json)
     if earlier is not None:
         compared = changes(earlier, report, page.level)
-        changed = changes_section(compared, page.level, page.against)
-        print_changes(compared, page.level, page.against, console)
+        said: dict[str, Any] = {"alpha": page.level, "old": page.against, "unsaid": unsaid(earlier)}
+        changed = changes_section(compared, **said)
+        print_changes(compared, console=console, **said)
     if write_text(page.out, made(changed)) and not stdout_is(page.out):
         said = f"{page.out}: {len(found.rows)} verdicts, {found.positions} positions"
         print_lines(console, [said])

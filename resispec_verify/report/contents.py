@@ -87,7 +87,7 @@ def found_report(found: Found) -> dict[str, Any]:
     digests = {fact["file"]: fact["SHA-256"] for fact in found.facts}
     results = [
         {
-            **summarize(row),
+            **summarize(row, found.reading),
             "by_position": {
                 "sha256": [digests[path] for path in row.source],
                 "position": row.position,

@@ -42,16 +42,12 @@ def prompts_of(dump: FlatDump) -> list[Hashable] | None:
     """Of which prompt, or text, each position is; None where the dump does not say.
 
     It does by ``history`` with ``prompt_len``, whose tokens name the prompt, so that it is the same in
-    another dump too, or by rows ``[prompts, positions, vocab]``, each of another prompt.
+    another dump too, or by its rows, such as ``[prompts, positions, vocab]`` (`FlatDump.prompt`).
     """
     if dump.history is not None and dump.prompt_len is not None:
         pairs = zip(dump.history, dump.prompt_len, strict=True)
         return [np.asarray(tokens[: int(length)], np.int64).tobytes() for tokens, length in pairs]
-    shape = dump.target.shape[:-1]
-    if len(shape) < 2 or dump.left_out:
-        return None
-    rows = np.repeat(np.arange(math.prod(shape[:-1])), shape[-1]).tolist()
-    return [(dump.path, row) for row in rows]
+    return None if dump.prompt is None else [(dump.path, row) for row in dump.prompt.tolist()]
 
 
 def expectation(

@@ -1,5 +1,9 @@
 """A run against an earlier one: what changed, and whether that is more than chance between positions.
 
+Rows are the same where rule, temperature, candidates and dataset are, and rows of the dump became laws alike:
+sampling, proposal, input and precision (``reading``). Reports of earlier versions do not say the latter; they
+count as without filters, from logits in float64 (`UNSAID`), and a run with filters finds no row of its own.
+
 Verdicts are certified: where they differ, nothing else needs to be said. Of the means over positions (total
 variation, acceptance, its limit) a change is
 
@@ -25,7 +29,7 @@ from typing import Any
 from resispec_verify.errors import InputError
 from resispec_verify.schema import SCHEMA
 
-__all__ = ["Change", "changes", "read_report", "standard_error"]
+__all__ = ["UNSAID", "Change", "changes", "read_report", "standard_error", "unsaid"]
 
 COMMANDS = ("kl", "report")
 NEEDED = {
@@ -33,6 +37,8 @@ NEEDED = {
     "acceptance_total_bounds", "limit_mean", "rounding_max",
 }  # fmt: skip
 MEASURES = ("tv", "acceptance", "limit")
+#: What is said of a report that does not say how rows became laws.
+UNSAID = "does not say its filters, and counts as without any"
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,11 @@ def read_report(path: Path) -> dict[str, Any]:
         raise InputError(f"--against {path}: its rows hold what is no number; write it anew with kl --json")
     if not rows:
         raise InputError(f"--against {path}: it has no verdicts; write it without --marginal path-identity")
+    seen: set[tuple[Any, ...]] = set()
+    for key in map(_key, rows):
+        if key in seen:
+            raise InputError(f"--against {path}: has two rows of {_name(key)}; write it anew with kl --json")
+        seen.add(key)
     return {**report, "results": rows}
 
 
@@ -113,7 +124,28 @@ def _sound(row: Mapping[str, Any]) -> bool:
         isinstance(errors, dict) and all(v is None or (_number(v) and v >= 0) for v in errors.values())
     ):
         return False
-    return not places or _sound_places(places)
+    return (not places or _sound_places(places)) and _sound_reading(row.get("reading", _plain_reading(1.0)))
+
+
+def _sound_reading(reading: Any) -> bool:
+    """Whether it says how rows became laws."""
+    if not isinstance(reading, dict) or not reading.keys() >= {"sampling", "proposal", "input", "precision"}:
+        return False
+    lists = [reading["sampling"], [] if reading["proposal"] is None else reading["proposal"]]
+    return all(isinstance(one, list) and all(isinstance(s, dict) for s in one) for one in lists) and all(
+        isinstance(reading[name], str) for name in ("input", "precision")
+    )
+
+
+def _plain_reading(temperature: float) -> dict[str, Any]:
+    """What counts for rows that do not say how they became laws."""
+    sampling = [{"temperature": temperature}]
+    return {"sampling": sampling, "proposal": None, "input": "logits", "precision": "float64"}
+
+
+def unsaid(report: Mapping[str, Any]) -> bool:
+    """Whether a report does not say how rows became laws, at least of some."""
+    return any("reading" not in row for row in report["results"])
 
 
 def _sound_places(places: Any) -> bool:
@@ -159,13 +191,31 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any], alpha: float) -> lis
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return row.get("label", row["rule"]), row["temperature"], row["candidates"], row.get("dataset")
+    reading = row.get("reading", _plain_reading(float(row["temperature"])))
+    alike = json.dumps({name: reading[name] for name in _plain_reading(1.0)})
+    alike = json.dumps(json.loads(alike, parse_int=float), sort_keys=True)  # 1 is 1.0
+    return row.get("label", row["rule"]), row["temperature"], row["candidates"], row.get("dataset"), alike
 
 
 def _name(key: tuple[Any, ...]) -> str:
-    label, temperature, candidates, dataset = key
-    name = f"{label}, T = {temperature:g}, n = {candidates}"
-    return name if dataset is None else f"{name}, {dataset}"
+    label, temperature, candidates, dataset, alike = key
+    parts = [label, f"T = {temperature:g}", f"n = {candidates}", *([] if dataset is None else [dataset])]
+    return ", ".join([*parts, *_reading_in_words(json.loads(alike), temperature)])
+
+
+def _reading_in_words(reading: Mapping[str, Any], temperature: float) -> list[str]:
+    """What is not as in `_plain_reading`."""
+    plain = _plain_reading(temperature)
+    said = [_settings(one) for one in reading["sampling"]]
+    found = [" or ".join(one or "no filter" for one in said)] if any(said) else []
+    if reading["proposal"] is not None:
+        found.append("drawn with " + " or ".join(_settings(one, ()) for one in reading["proposal"]))
+    return found + [reading[name] for name in ("input", "precision") if reading[name] != plain[name]]
+
+
+def _settings(sampling: Mapping[str, Any], without: Sequence[str] = ("temperature",)) -> str:
+    said = {name: f"{v:g}" if _number(v) else str(v) for name, v in sampling.items() if name not in without}
+    return " ".join(f"{name} {value}" for name, value in said.items())[:80]  # a bias may have any length
 
 
 def _bounds(row: Mapping[str, Any], measure: str) -> tuple[float, float] | None:

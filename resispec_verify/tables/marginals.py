@@ -88,7 +88,9 @@ def evaluate(
             new = Row(rule, marginal, batch.sampling.temperature, n, batch.dataset)
             if marginal == "operational" and evaluation.budget.until_verdict:
                 new.until = "verdict"
-            return rows.setdefault((label(rule), marginal), new)
+            found = rows.setdefault((label(rule), marginal), new)
+            found.samplings[batch.sampling] = None
+            return found
 
         if evaluation.operational:
             with clock("rounds"):

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
+from resispec_verify.distributions import Sampling
 from resispec_verify.rules import Rule
 from resispec_verify.rules.interface import Described
 from resispec_verify.schema import plain
@@ -46,6 +47,8 @@ class Row(Columns):
         Largest ``|sum k - 1|`` there.
     until : str or None
         "verdict" where the work ended as soon as that was certain.
+    samplings : dict
+        Its keys are the samplings that positions had, in order; they share the temperature.
     """
 
     rule: Rule
@@ -79,6 +82,7 @@ class Row(Columns):
     capped: int = 0
     proxy_excess: float = 0.0
     until: str | None = None
+    samplings: dict[Sampling, None] = field(default_factory=dict)
 
     def empty(self) -> Row:
         """The same row without positions."""
@@ -90,6 +94,7 @@ class Row(Columns):
         """Append the positions of the same row of another batch or dump."""
         super().extend(other)
         self.note(other.capped, other.proxy_excess)
+        self.samplings.update(other.samplings)
 
     def note(self, capped: int, proxy_excess: float) -> None:
         """Add what the path identity saw of proxies."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from resispec_verify.distributions import Sampling
 from resispec_verify.schema import envelope, plain
 from resispec_verify.tables.against import standard_error
 from resispec_verify.tables.means import known_mean, mean
+from resispec_verify.tables.reading import Reading
 from resispec_verify.tables.row import Row, label
 from resispec_verify.verdict import Tier, Verdict
 
@@ -16,8 +19,8 @@ __all__ = ["kl_report", "may_exceed", "position_records", "summarize"]
 KL_DIRECTION = "KL(marginal || target)"
 
 
-def summarize(row: Row) -> dict[str, Any]:
-    """One object of ``"results"``: means over positions, certified bounds, verdict."""
+def summarize(row: Row, reading: Reading | None = None) -> dict[str, Any]:
+    """One object of ``"results"``: means over positions, certified bounds, verdict, and how it was read."""
     operational = row.marginal == "operational"
     worst = max(range(len(row.kl)), key=row.kl.__getitem__)
     result = {
@@ -29,6 +32,7 @@ def summarize(row: Row) -> dict[str, Any]:
         "candidates": row.candidates,
         "positions": len(row.kl),
         "dataset": row.dataset,
+        **({} if reading is None else {"reading": _laws(row, reading)}),
         "kl_mean": mean(row.kl),
         "kl_max": max(row.kl),
         "tv_mean": mean(row.tv),
@@ -53,6 +57,28 @@ def summarize(row: Row) -> dict[str, Any]:
         result["kl_as_printed_mean"] = mean(row.kl_printed)
         result["kl_as_printed_max"] = max(map(abs, row.kl_printed))
     return plain(result)
+
+
+def _laws(row: Row, reading: Reading) -> dict[str, Any]:
+    """How rows became laws: all that makes them others at the same temperature."""
+    samplings = sorted(row.samplings, key=lambda one: json.dumps(_settings(one), sort_keys=True))
+    declared = [one.draft_sampling for one in samplings]
+    drawn = [reading.proposal_sampling(one) or one for one in declared]
+    return {
+        "sampling": [_settings(one) for one in samplings],
+        "proposal": None if drawn == declared else [_settings(one) for one in drawn],
+        "input": reading.kind or "logits",
+        "precision": reading.precision,
+    }
+
+
+def _settings(sampling: Sampling) -> dict[str, Any]:
+    """The temperature, and what does something."""
+    idle = {"top_p": 1.0, "min_p": 0.0}
+    found = {name: value for name, value in sampling.plain().items() if value != idle.get(name)}
+    if found.keys() <= {"temperature", "order"}:  # of one step there is one order
+        found = {}
+    return plain({"temperature": sampling.temperature, **found})
 
 
 def _operational_details(row: Row) -> dict[str, Any]:
@@ -90,11 +116,13 @@ def _operational_details(row: Row) -> dict[str, Any]:
     }
 
 
-def kl_report(rows: Iterable[Row], dump: Mapping[str, Any], seconds: Mapping[str, float]) -> dict[str, Any]:
+def kl_report(
+    rows: Iterable[Row], reading: Reading, dump: Mapping[str, Any], seconds: Mapping[str, float]
+) -> dict[str, Any]:
     """The whole report of ``kl``, JSON-ready."""
     return envelope(
         "kl",
-        [summarize(row) for row in rows],
+        [summarize(row, reading) for row in rows],
         kl_direction=KL_DIRECTION,
         dump=dump,
         seconds={phase: round(s, 6) for phase, s in seconds.items()},

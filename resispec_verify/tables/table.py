@@ -98,6 +98,7 @@ class Table:
         for one in stored["tables"]:
             sampling = _sampling(one["sampling"])
             row = Row.from_plain(one, known[one["rule"]], sampling.temperature, source)
+            row.samplings[sampling] = None
             table.by_sampling.setdefault((row.dataset, sampling), {})[one["rule"], row.marginal] = row
         return table
 

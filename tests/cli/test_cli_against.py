@@ -3,7 +3,9 @@
 import json
 import math
 
+import numpy as np
 import pytest
+import torch
 from cli_helpers import PREFIX, drawn, save
 
 from resispec_verify.errors import InputError
@@ -99,6 +101,117 @@ def test_a_page_against_itself_and_against_another_draft(cli, tmp_path):
     assert "no verdict changed" in cli("report", first, *SPAN, "--out", page, "--against", kl).out
 
 
+def result_of(cli, *asked):
+    done = cli("report", *asked, "--out", "page.html")
+    assert done.status == 0, done.err
+    return " ".join(done.out.split())
+
+
+def test_other_laws_are_other_rows(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save(tmp_path / "d.pt", drawn(8, 12, seed=1), drawn(8, 12, seed=2))
+    asked = ("d.pt", "--rule", "specinfer", "--candidates", 1)
+    plain, cut = ("plain.json", "cut.json")
+    result_of(cli, *asked, "--json", plain)
+    unchanged = "no verdict changed, and no number significantly"
+    name = "specinfer, T = 1, n = 1"
+    assert unchanged in result_of(cli, *asked, "--top-p", 1, "--engine-order", "vllm", "--against", plain)
+    for given in (("--top-k", 3), ("--top-p", 0.5), ("--min-p", 0.2)):
+        filtered = f"{name}, {given[0][2:].replace('-', '_')} {given[1]}"
+        said = result_of(cli, *asked, *given, "--against", plain, "--json", cut)
+        assert f"{filtered}: new; {name}: gone" in said
+        assert "significant" not in said
+        assert unchanged in result_of(cli, *asked, *given, "--against", cut)
+    both = (*asked, "--top-k", 3, "--top-p", 0.5)
+    result_of(cli, *both, "--json", cut)
+    said = result_of(cli, *both, "--engine-order", "vllm", "--against", cut)
+    assert f"{name}, order vllm top_k 3 top_p 0.5: new" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "reading", "said"),
+    [
+        (("--proposal-temperature", 0.5), {"proposal": [{"temperature": 0.5}]}, "drawn with temperature 0.5"),
+        (("--precision", "float32"), {"precision": "float32"}, "float32"),
+        (("--input", "probabilities"), {"input": "probabilities"}, "probabilities"),
+        (("--top-k", 2), {"sampling": [{"temperature": 1.0, "top_k": 2}]}, "top_k 2"),
+        ((), {}, ""),
+    ],
+)
+def test_kl_says_how_rows_became_laws(cli, tmp_path, monkeypatch, given, reading, said):
+    monkeypatch.chdir(tmp_path)
+    rows = [torch.softmax(drawn(3, 4, seed=i).double(), -1) for i in (1, 2)]
+    torch.save({"target_logits": rows[0], "draft_logits": rows[1]}, "d.pt")
+    asked = ("d.pt", "--rule", "specinfer", "--candidates", 1)
+    kind = () if "--input" in given else ("--input", "logits")
+    held = cli("kl", *asked, *kind, *given, "--json", "old.json")
+    assert held.status == 0, held.err
+    plain = {"sampling": [{"temperature": 1.0}], "proposal": None, "input": "logits", "precision": "float64"}
+    for row in json.loads((tmp_path / "old.json").read_text())["results"]:
+        assert row["reading"] == plain | reading
+    shown = result_of(cli, *asked, "--input", "logits", "--against", "old.json")
+    assert (f"specinfer, T = 1, n = 1, {said}: gone" if said else "no verdict changed") in shown
+
+
+def test_samplings_of_a_dump_are_said_and_kept_in_a_journal(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    stated = [{"top_k": 3}, {"temperature": 1.0}, {"top_k": 2}, {"top_k": 3}]
+    torch.save({"target_logits": drawn(4, 6, seed=1), "draft_logits": drawn(4, 6, seed=2),
+                "meta": {"sampling": stated}}, "d.pt")  # fmt: skip
+    asked = ("kl", "d.pt", "--rule", "specinfer", "--candidates", 1, "--resume", "journal", "--json", "-")
+    for _ in range(2):
+        (one, *_) = cli(*asked).json["results"]
+        assert one["reading"]["sampling"] == [
+            {"temperature": 1.0, "top_k": 2}, {"temperature": 1.0, "top_k": 3}, {"temperature": 1.0}
+        ]  # fmt: skip
+
+
+def test_python_says_the_same(tmp_path):
+    import resispec_verify as rv
+
+    p, q = [[0.5, 0.3, 0.2]], [[0.2, 0.3, 0.5]]
+    cut = rv.Sampling(0.5, 2)
+    kinds = [
+        rv.verify(p, q, rule="specinfer"),
+        rv.verify(np.log(p) - 1, np.log(q) + 1, rule="specinfer", sampling=cut),
+    ]
+    first, second = (one.to_dict()["results"][0]["reading"] for one in kinds)
+    assert (first["input"], first["sampling"]) == ("probabilities", [{"temperature": 1.0}])
+    assert (second["input"], second["sampling"]) == ("logits", [{"temperature": 0.5, "top_k": 2}])
+
+
+def test_a_report_of_an_earlier_version_counts_as_without_filters(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save(tmp_path / "d.pt", drawn(4, 6, seed=1), drawn(4, 6, seed=2))
+    asked = ("d.pt", "--rule", "specinfer", "--candidates", 1)
+    result_of(cli, *asked, "--json", "old.json")
+    held = json.loads((tmp_path / "old.json").read_text())
+    for one in held["results"]:
+        del one["reading"]
+    (tmp_path / "old.json").write_text(json.dumps(held))
+    said = "The earlier report does not say its filters, and counts as without any."
+    shown = result_of(cli, *asked, "--against", "old.json")
+    assert f"no number significantly (alpha 0.05 over all tests). {said}" in shown
+    assert said in (tmp_path / "page.html").read_text()
+    assert (
+        f"n = 1, top_k 2: new; specinfer, T = 1, n = 1: gone (alpha 0.05 over all tests). {said}"
+        in result_of(cli, *asked, "--top-k", 2, "--against", "old.json")
+    )
+
+
+def test_a_row_that_comes_twice_is_refused(tmp_path):
+    old = tmp_path / "old.json"
+    one = row([0.1, 0.2])
+    cut = row([0.1, 0.2], reading={"sampling": [{"temperature": 1, "top_k": 3}], "proposal": None,
+                                   "input": "logits", "precision": "float64"})  # fmt: skip
+    old.write_text(json.dumps({"schema": 1, "command": "kl", "results": [one, cut]}))
+    assert len(read_report(old)["results"]) == 2
+    for rows in ([one, cut, row([0.3, 0.4])], [cut, one, cut]):
+        old.write_text(json.dumps({"schema": 1, "command": "kl", "results": rows}))
+        with pytest.raises(InputError, match="has two rows of r, T = 1, n = 1"):
+            read_report(old)
+
+
 def test_what_is_no_report_is_refused(cli, tmp_path):
     dump, old, page = save(tmp_path / "a.pt", drawn(2, 3)), tmp_path / "old.json", tmp_path / "page.html"
 
@@ -122,7 +235,8 @@ def test_what_is_no_report_is_refused(cli, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["tv_mean", "tv_mean_bounds", "acceptance", "positions", "rounding_max",
-                                  "temperature", "verdict", "standard_errors", "by_position"])  # fmt: skip
+                                  "temperature", "verdict", "standard_errors", "by_position",
+                                  "reading"])  # fmt: skip
 @pytest.mark.parametrize("value", [float("nan"), [[]], {"tv": "x"}])
 def test_rows_of_other_kinds_are_refused(tmp_path, name, value):
     old = tmp_path / "old.json"

@@ -68,6 +68,64 @@ def test_prompts_by_their_tokens(cli, tmp_path):
     assert cli(*both).json["results"][0]["expected"]["independent"] == 2  # the same prompts, not others
 
 
+def independent(cli, path):
+    asked = ("limits", path, "--rule", "speculative", "--min-acceptance", 0.1, "--json", "-")
+    done = cli(*asked)
+    assert done.status == 0, done.err
+    return done.json["results"][0]["expected"]
+
+
+def test_prompts_of_padded_rows_are_known(cli, tmp_path):
+    rows = {"target_logits": drawn(3, 8, 6, seed=1), "draft_logits": drawn(3, 8, 6, seed=2)}
+    mask = torch.arange(8)[None] < torch.tensor([8, 2, 5])[:, None]
+    torch.save({**rows, "attention_mask": mask}, tmp_path / "d.pt")
+    found, kept = independent(cli, tmp_path / "d.pt"), mask.numpy()
+    torch.save(rows, tmp_path / "whole.pt")
+    means = [row[there].mean() for row, there in zip(overlaps(tmp_path / "whole.pt"), kept, strict=True)]
+    assert found["independent"] == 3
+    assert found["band"] == pytest.approx(mean_band(means, means, [8, 2, 5], 0.01), abs=1e-6)
+
+
+def test_prompts_of_shards_and_chunks_are_known(cli, tmp_path):
+    parts = [
+        {"target_logits": drawn(n, 4, 6, seed=n), "draft_logits": drawn(n, 4, 6, seed=9 - n)} for n in (2, 3)
+    ]
+    (tmp_path / "shards").mkdir()
+    for i, part in enumerate(parts):
+        torch.save(part, tmp_path / "shards" / f"{i}.pt")
+    torch.save({"chunks": parts}, tmp_path / "chunks.pt")
+    masked = [{**part, "mask": torch.ones(len(part["target_logits"]), 4).bool()} for part in parts]
+    masked[0]["mask"][0, 2:] = False
+    torch.save({"chunks": masked}, tmp_path / "masked.pt")
+    for name in ("shards", "chunks.pt", "masked.pt"):
+        assert independent(cli, tmp_path / name)["independent"] == 5
+    flat = [{key: rows.reshape(-1, 6) for key, rows in part.items()} for part in parts]
+    torch.save({"chunks": flat}, tmp_path / "flat.pt")
+    assert independent(cli, tmp_path / "flat.pt")["independent"] == 20
+
+
+def test_a_prompt_of_steps_of_a_batch_is_a_row_of_the_batch(cli, tmp_path):
+    steps = {key: list(drawn(5, 2, 6, seed=i)) for i, key in enumerate(("target_logits", "draft_logits"))}
+    torch.save(steps, tmp_path / "d.pt")
+    assert independent(cli, tmp_path / "d.pt")["independent"] == 2
+
+
+def test_texts_of_parts_are_joined(cli, tmp_path):
+    def part(seed, history):
+        n = len(history)
+        return {"target_logits": drawn(n, 5, seed=seed), "draft_logits": drawn(n, 5, seed=seed + 5),
+                "history": history, "prompt_len": torch.ones(n, dtype=torch.int64)}  # fmt: skip
+
+    parts = [part(1, [[1], [1, 2], [3]]), part(2, [[3, 4], [4]])]
+    torch.save({"chunks": parts}, tmp_path / "d.pt")
+    assert independent(cli, tmp_path / "d.pt")["independent"] == 3
+    for key in ("history", "prompt_len"):
+        del parts[1][key]
+    torch.save({"chunks": parts}, tmp_path / "d.pt")
+    asked = ("limits", tmp_path / "d.pt", "--rule", "speculative", "--min-acceptance", 0.1)
+    assert_refused(cli(*asked), "some parts have history and others do not")
+
+
 def test_a_narrower_draft_is_opened_as_it_was_asked(cli, tmp_path):
     content = {"target_logits": drawn(3, 8, 6, seed=1), "draft_logits": drawn(3, 8, 4, seed=2)}
     torch.save(content, tmp_path / "d.pt")

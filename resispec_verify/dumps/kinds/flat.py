@@ -84,6 +84,8 @@ class FlatDump(PositionsDump):
         How many of those are the prompt.
     allowed : bool array (positions, vocab) or None
         The tokens that a grammar allows, as stored under ``allowed_tokens``.
+    prompt : int array (positions,) or None
+        Of which prompt each is, where rows ``[prompts, positions, vocab]`` or steps of a batch say it.
     pad : tuple of int or None
         ``(target width, draft width)`` if they differ and padding was asked for; else None.
     keys : tuple of str
@@ -102,6 +104,7 @@ class FlatDump(PositionsDump):
     history: tuple[np.ndarray, ...] | None = None
     prompt_len: np.ndarray | None = None
     allowed: np.ndarray | None = None
+    prompt: np.ndarray | None = None
     pad: tuple[int, int] | None = None
     keys: tuple[str, ...] = (TARGET_KEYS[0], DRAFT_KEYS[0], PROPOSAL_KEY)
 
@@ -180,7 +183,7 @@ def flat_from_mapping(
     proposal = mapping.get(PROPOSAL_KEY)
     if proposal is not None:
         proposal = as_rows(path, PROPOSAL_KEY, proposal)
-    stored = FlatDump(str(path), target, draft, proposal, keys=keys)
+    stored = FlatDump(str(path), target, draft, proposal, keys=keys, prompt=_prompts(target))
     check_companions(path, mapping, stored.held, part=part)
     draft, proposal, pad_vocab, notes = placed(path, mapping, target, draft, proposal, pad_vocab)
     steps = [note for key in keys[:2] if (note := _steps(key, stored.held[key]))]
@@ -223,6 +226,16 @@ def _steps(key: str, rows: Rows) -> str | None:
     return (
         f"{key}: {steps} steps of a batch of {math.prod(batch)}; position = step x batch + row of the batch"
     )
+
+
+def _prompts(rows: Rows) -> np.ndarray | None:
+    """Of which prompt each position is: axis -2 goes through one, or, in a list over steps, axis 0."""
+    leading = rows.shape[:-1]
+    if len(leading) < 2:
+        return None
+    if isinstance(rows, Stacked):
+        return np.tile(np.arange(math.prod(leading[1:])), leading[0])
+    return np.repeat(np.arange(math.prod(leading[:-1])), leading[-1])
 
 
 def _remedy(key: str, target: tuple[int, ...], other: tuple[int, ...]) -> str:

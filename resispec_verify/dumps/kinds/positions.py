@@ -22,7 +22,16 @@ if TYPE_CHECKING:
 __all__ = ["ROLES", "PositionsDump"]
 
 ROLES = ("target", "draft", "proposal")
-_BY_POSITION = ("candidates", "next_tokens", "dataset", "sampling", "history", "prompt_len", "allowed")
+_BY_POSITION = (
+    "candidates",
+    "next_tokens",
+    "dataset",
+    "sampling",
+    "history",
+    "prompt_len",
+    "allowed",
+    "prompt",
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

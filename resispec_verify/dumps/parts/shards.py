@@ -84,7 +84,8 @@ def _start(part: PartSource, mapping: dict) -> int | None:
 
 
 # What is kept of each part: everything but logits.
-_KEPT = ("tokens", "candidates", "dataset", "sampling", "meta", "left_out")
+_TEXTS = ("history", "prompt_len", "allowed")
+_KEPT = ("tokens", "candidates", "dataset", "sampling", "meta", "left_out", "prompt", *_TEXTS)
 _Small = SimpleNamespace
 
 
@@ -127,6 +128,8 @@ def join(
     if isinstance(first, FlatDump):
         whole["dataset"] = _labels(small, "dataset")
         whole["candidates"] = _join_candidates(path, [one.candidates for one in small])
+        whole["prompt"] = _join_prompts([one.prompt for one in small])
+        whole |= {name: _join_texts(path, name, [getattr(one, name) for one in small]) for name in _TEXTS}
         joined = (f"{len(parts)} parts, joined in the order of {_reason(opened.starts)}",)
     else:
         whole["next_tokens"] = tokens[1:] if tokens is not None and len(tokens) == sum(rows) + 1 else None
@@ -251,6 +254,28 @@ def _join_candidates(path: Any, lists: list[np.ndarray | None]) -> np.ndarray | 
     if len(found) < len(lists) or len({one.shape[1] for one in found}) > 1:
         raise InputError(f"{path}: parts have different numbers of candidates; give every position as many")
     return np.concatenate(found)
+
+
+def _join_prompts(parts: list[np.ndarray | None]) -> np.ndarray | None:
+    """Positions of the whole are in the order of the parts, so that a part ends with a prompt."""
+    joined, first = [], 0
+    for one in parts:
+        if one is None:
+            return None
+        joined.append(one + first)
+        first += int(one.max()) + 1
+    return np.concatenate(joined)
+
+
+def _join_texts(path: Any, name: str, parts: list[Any]) -> Any:
+    """What lies before each position, or may follow it, of all parts."""
+    found = [one for one in parts if one is not None]
+    if not found:
+        return None
+    if len(found) < len(parts):
+        key = "allowed_tokens" if name == "allowed" else name
+        raise InputError(f"{path}: some parts have {key} and others do not; save it in all of them, or none")
+    return sum(found, ()) if isinstance(found[0], tuple) else np.concatenate(found)
 
 
 def _labels(small: Sequence[_Small], name: str) -> Any:
