@@ -10,10 +10,10 @@ from resispec_verify.audit.settings import AuditSettings
 from resispec_verify.errors import InputError
 from resispec_verify.runs.journal import Journal
 
-__all__ = ["Exercise", "oddities_of"]
+__all__ = ["PLAIN", "Exercise", "oddities_of"]
 
-# Of a line of a journal.
-COUNTERS = "counters"
+# Of a line of a journal: counters of the engine, and of the reference.
+COUNTERS, PLAIN = "counters", "counters of the reference"
 # Tokens of one completion whose own log-probabilities are looked at.
 REPORTED = 24
 
@@ -28,19 +28,23 @@ class Exercise:
         Accepted, and rejected, draft tokens that are wanted; 0 asks for nothing.
     journal : Journal, optional
         Of a run that goes on.
+    who : str
+        Of the journal's line.
     """
 
-    def __init__(self, engine: Engine, least: int, journal: Journal | None = None) -> None:
+    def __init__(
+        self, engine: Engine, least: int, journal: Journal | None = None, who: str = COUNTERS
+    ) -> None:
         self.engine, self.least = engine, least
         self._before = engine.counters()
-        kept = [] if journal is None else [e for e in journal.entries if e.get("who") == COUNTERS]
+        kept = [] if journal is None else [e for e in journal.entries if e.get("who") == who]
         if kept:  # an earlier part of this run began to count
             before = kept[0].get("before")
             if not isinstance(before, list) or [type(n) for n in before] != [int, int]:
                 raise InputError("the counters in the journal are damaged; name another file")
             self._before = before[0], before[1]
         elif journal is not None and self._before is not None:
-            journal.append({"who": COUNTERS, "before": list(self._before)})
+            journal.append({"who": who, "before": list(self._before)})
         self._drafted = self._accepted = self._reports = 0
         self._later = 0  # tokens that are not the first after a prompt, which is drawn without a draft
         self._rounds = self._long = 0  # completions whose rounds were seen, rounds of several tokens
@@ -61,7 +65,10 @@ class Exercise:
         """``drafted``, ``accepted`` and ``source``; None of each where nothing is reported."""
         if self._reports:
             return {"drafted": self._drafted, "accepted": self._accepted, "source": "its completions"}
-        after = self.engine.counters()
+        try:
+            after = self.engine.counters()
+        except EngineError:  # it died, and the error that says so is raised by its completions
+            after = None
         if self._before is not None and after is not None:
             drafted, accepted = (now - was for now, was in zip(after, self._before, strict=True))
             if min(drafted, accepted) >= 0:  # else the server began anew
@@ -82,14 +89,18 @@ class Exercise:
                 f"{name}: no completion has a second token, and the first after a prompt is drawn without "
                 "speculation; ask for longer ones (--length, --first)"
             )
+        if drafts["drafted"] == 0:
+            return (
+                f"{name}: not one draft token was verified, by {drafts['source']}: is the draft loaded? Are the "
+                "addresses swapped? (--least-drafts 0 asks for none)"
+            )
         if drafts["drafted"] is not None:
             accepted, rejected = drafts["accepted"], drafts["drafted"] - drafts["accepted"]
             if min(accepted, rejected) >= self.least:
                 return None
             what = "accepted" if accepted <= rejected else "rejected"
             why = (
-                "speculation may be off" if not drafts["drafted"]
-                else "more --tokens have more of them" if max(accepted, rejected) < self.least
+                "more --tokens have more of them" if max(accepted, rejected) < self.least
                 else "the draft does not fit, or nothing is accepted" if what == "accepted"
                 else "the draft is the target itself, or all is accepted"
             )  # fmt: skip
@@ -99,10 +110,20 @@ class Exercise:
             )
         if self._rounds and not self._long:
             return (
-                f"{name}: every token came alone: no accepted draft token can be seen (--least-drafts 0, "
-                "where it hands on tokens one by one)"
+                f"{name}: every token came alone, so that no accepted draft token can be seen: is the draft "
+                "loaded? Are the addresses swapped? (--least-drafts 0, where it hands on tokens one by one)"
             )
         return None
+
+    def speculates(self) -> str | None:
+        """That a reference verified draft tokens itself, where it did."""
+        drafted = self.drafts()["drafted"]
+        if not drafted:
+            return None
+        return (
+            f"{self.engine.name}: the reference verified {drafted} draft tokens itself: are the addresses "
+            "swapped? It must be the engine without speculation"
+        )
 
     def unknown(self, drafts: dict[str, Any]) -> str | None:
         """That it is not known whether speculation was on, where that is so."""

@@ -82,7 +82,8 @@ class Completion:
         Where each round of verification began in ``tokens``, where that can be seen (a stream that comes in
         pieces of several tokens); the first is 0.
     drafted, accepted : int or None
-        Draft tokens that were verified, and that were accepted, where the engine reports them.
+        Draft tokens that were verified, and that were accepted, where the engine reports them; 0 where it
+        would have reported them and did not.
     laws : list of RawLaw or None
         What the engine said of its own tokens while it drew them: used of a reference only.
     oddities : list of str

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.audit.exercise import Exercise, oddities_of
+from resispec_verify.audit.exercise import PLAIN, Exercise, oddities_of
 from resispec_verify.audit.focus import focus_of
 from resispec_verify.audit.gather import Gatherer, OutOfTime, Piece
 from resispec_verify.audit.interface import Engine, EngineError, Prompt, same_tokens
@@ -127,18 +127,31 @@ class _Run:
             self._prepare()
             found.stopped = self._samples() if self.mode == "samples" else self._laws()
         except EngineError as error:
-            found.stopped, found.reasons = "error", [*found.reasons, str(error)]
+            found.stopped = "error"
+            if str(error) not in found.reasons:
+                found.reasons.append(str(error))
             found.verdict = "error" if found.verdict == "not-rejected" else found.verdict
-        if found.verdict == "error" and found.requests:
-            kept = "; the journal keeps it" if self.journal is not None else ""
-            found.notes.append(f"what was gathered before is in the evidence above{kept}")
-        found.notes += [f"{text} ({times} times)" for text, times in self.oddities.items()]
+        if found.verdict == "error":
+            found.notes += self._kept()
+        found.notes += [
+            f"{text} ({times} times)"
+            for text, times in self.oddities.items()
+            if not text.endswith(tuple(found.reasons))  # said already
+        ]
         found.seconds = time.monotonic() - self.started
         return found
+
+    def _kept(self) -> list[str]:
+        """What an error leaves, and how to go on."""
+        before = ["what was gathered before is in the evidence above"] if self.found.requests else []
+        if self.journal is None:
+            return [*before, "with --resume FILE a run is kept, and the same command goes on from there"]
+        return [*before, "the journal keeps what was gathered: the same command goes on from there"]
 
     def _prepare(self) -> None:
         found = self.found
         self.exercise = Exercise(self.engine, self.settings.least_drafts, self.journal)
+        self.plain_exercise = Exercise(self.reference, 0, self.journal, PLAIN)
         found.facts = {"engine": self.engine.facts(), "reference": self.reference.facts()}
         same_tokens(self.engine, self.reference, found.facts)
         self.oddities.update(oddities_of(self.engine, self.settings))
@@ -169,11 +182,6 @@ class _Run:
         if not pieces:
             raise EngineError(f"{self.reference.name}: gave nothing in {chosen.seconds:g} s")
         self._measure(pieces)
-        if drafted := sum(piece.drafted or 0 for piece in pieces):
-            self.found.notes.append(
-                f"the reference verified {drafted} draft tokens itself: is it the engine without "
-                "speculation, or are the two swapped?"
-            )
         plain = self._stream(pieces)
         if self._control(plain):
             return "control"
@@ -189,6 +197,8 @@ class _Run:
         with closing(gatherer.pieces(gatherer.settings.length, first)) as pieces:
             for piece in pieces:
                 self.oddities.update(piece.oddities)
+                if gatherer.engine is self.reference:
+                    self.plain_exercise.add(piece)
                 yield piece
                 tokens -= len(piece.tokens)
                 if tokens <= 0:
@@ -233,7 +243,7 @@ class _Run:
         )
 
     def _control(self, plain: Stream) -> bool:
-        """Whether the reference itself is rejected; says so."""
+        """Whether the reference itself is rejected, or speculates; says so."""
         found = self.found
         found.control = {
             "tokens": plain.test.draws,
@@ -241,6 +251,8 @@ class _Run:
             "detectable_tv": plain.detectable(self.alpha, self.settings.power),
         }
         found.path["reference"] = thinned(plain.path)
+        if self._swapped():
+            return True
         if plain.found_at(self.alpha) is None:
             return False
         found.verdict = "reference-mismatch"
@@ -250,6 +262,14 @@ class _Run:
             f"{plain.found_at(self.alpha)} tokens: {look}; nothing can be said about {self.engine.name}"
         )
         found.looks_like, found.tokens_off = look, plain.tokens_off()
+        return True
+
+    def _swapped(self) -> bool:
+        """Whether the reference speculates, so that it is none; says so."""
+        found, why = self.found, self.plain_exercise.speculates()
+        if why is None:
+            return False
+        found.verdict, found.reasons = "reference-mismatch", [*found.reasons, why]
         return True
 
     def _engine(self, stream: Stream) -> str:
@@ -370,9 +390,12 @@ class _Run:
             self.engine, self.reference, self.settings, self.prompts, journal=self.journal, until=self.until
         )
         try:
-            stopped = sample.run(self.exercise.add, self.progress)
+            stopped = sample.run(self.exercise.add, self.plain_exercise.add, self.progress)
         finally:
-            sample.into(self.found)
+            swapped = self._swapped()
+            sample.into(self.found, judged=not swapped)
+        if swapped:
+            return "control"
         if not sample.test.pairs:
             raise EngineError(f"{self.engine.name}: gave nothing in {self.settings.seconds:g} s")
         self.found.drafts = self.exercise.drafts()

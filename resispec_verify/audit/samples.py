@@ -68,8 +68,18 @@ class SampleAudit:
         """Logarithm of the evidence that rejects; the law and the seeds of a stream share alpha."""
         return -math.log(0.5 * self.alpha)
 
-    def run(self, count: Callable[[Piece], None], progress: Callable[[str, int, float], None]) -> str:
+    def run(
+        self,
+        count: Callable[[Piece], None],
+        count_plain: Callable[[Piece], None],
+        progress: Callable[[str, int, float], None],
+    ) -> str:
         """Draw; why it ended.
+
+        Parameters
+        ----------
+        count, count_plain : callable
+            Called with each completion of the engine, and of the reference.
 
         Raises
         ------
@@ -86,7 +96,10 @@ class SampleAudit:
                 )
                 for one, other in zip(on, off, strict=False):
                     count(one)
+                    count_plain(other)
                     self._pair(one, other)
+                    if other.drafted:  # it is none
+                        return "control"
                     progress("pairs", self.test.pairs, self.test.log_evidence / math.log(10))
                     if self.rejected or self.mismatch or self.test.pairs >= pairs:
                         break
@@ -130,8 +143,8 @@ class SampleAudit:
         """Whether the reference's are unlike themselves, or not independent."""
         return max(self.control.log_evidence, self.test.repeated["off"].log_evidence) >= self.threshold
 
-    def into(self, found: AuditResult) -> None:
-        """Write what was found."""
+    def into(self, found: AuditResult, *, judged: bool) -> None:
+        """Write what was found; not a verdict unless ``judged``."""
         test, level = self.test, 0.5 * self.alpha
         found.tokens, found.requests = self.on_tokens, test.pairs
         repeats = test.repeated["on"]
@@ -146,7 +159,7 @@ class SampleAudit:
             "engine": thinned(test.trajectory.tolist()),
             "reference": thinned(self.control.trajectory.tolist()),
         }
-        if not test.pairs:
+        if not (test.pairs and judged):
             return
         if self.mismatch:
             self._mismatch(found, level)

@@ -15,7 +15,7 @@ from resispec_verify.audit.interface import Engine, EngineError, Prompt, Samplin
 from resispec_verify.audit.library import FunctionEngine
 from resispec_verify.audit.prompts import PROMPTS, read_prompts
 from resispec_verify.audit.run import audit as run_audit
-from resispec_verify.audit.servers import connect
+from resispec_verify.audit.servers import connect, same_server
 from resispec_verify.audit.settings import AuditResult, AuditSettings, audit_report
 from resispec_verify.cli import interrupts
 from resispec_verify.cli.options.group import Options, command_line
@@ -73,15 +73,19 @@ class EngineOptions(Options):
         on = [one for one in (engine, self.url) if one is not None]
         off = [one for one in (self.reference_url, self.reference) if one is not None]
         if len(on) != 1 or len(off) != 1:
+            wrong = [
+                f"{name} is {'missing' if not given else f'given {len(given)} times'}"
+                for name, given in (("--url", on), ("--reference-url", off))
+                if len(given) != 1
+            ]
             raise InputError(
-                "say what is audited and against what, once each: audit --url http://127.0.0.1:8001 "
-                "--reference-url http://127.0.0.1:8000, the same engine without speculation"
+                f"{' and '.join(wrong)}: say what is audited and against what, once each: audit --url "
+                "http://127.0.0.1:8001 --reference-url http://127.0.0.1:8000, the same engine without speculation"
             )
-        if on[0].rstrip("/") == off[0].rstrip("/") or (
-            os.path.exists(on[0]) and os.path.exists(off[0]) and os.path.samefile(on[0], off[0])
-        ):
+        if _same(on[0], off[0]):
+            also = f" ({_public(off[0])} is the same)" if "://" in on[0] and on[0] != off[0] else ""
             raise InputError(
-                f"{_public(on[0])}: is both audited and its own reference; nothing would be compared: give "
+                f"{_public(on[0])}: is both audited and its own reference{also}; nothing would be compared: give "
                 "the same engine without speculation"
             )
         return on[0], off[0]
@@ -213,12 +217,12 @@ class _Audit:
             # What functions print is not part of the report, which may go there.
             stack.enter_context(redirect_stdout(sys.stderr))
             stack.callback(lambda: [one.close() for one in self.opened])
-            try:
+            with _of("--url"):
                 engine = self._open(on)
+            with _of("--reference-url"):
                 reference = self._open(off, law=True)
+            with _of("--draft-url"):
                 draft = None if self.engines.draft_url is None else self._draft(self.engines.draft_url)
-            except EngineError as error:
-                raise InputError(str(error)) from None
             settings = self._settings(prompts, reference)
             journal = None
             if self.output.resume is not None:
@@ -286,10 +290,26 @@ class _Audit:
         }
 
 
+@contextmanager
+def _of(option: str) -> Iterator[None]:
+    """An engine that does not answer at the beginning is bad input, of this option."""
+    try:
+        yield
+    except EngineError as error:
+        raise InputError(f"{option} {error}") from None
+
+
 def _no_address(name: str) -> None:
     """Refuse an address without its scheme, which would be read as FILE.py:NAME."""
     if "://" not in name and re.fullmatch(r"[\w.-]+:\d+(/\S*)?", name):
         raise InputError(f"{name}: did you mean http://{name}? Give the scheme, or FILE.py:NAME")
+
+
+def _same(on: str, off: str) -> bool:
+    """Whether both are one function, one file or, as far as that is known, one server."""
+    if "://" in on and "://" in off:
+        return same_server(on, off)
+    return on == off or (os.path.exists(on) and os.path.exists(off) and os.path.samefile(on, off))
 
 
 def _public(address: str) -> str:

@@ -145,7 +145,10 @@ def test_an_engine_that_dies_half_way_is_an_error_with_the_evidence_so_far():
     assert found.tokens == 240
     assert found.path["engine"][-1][0] == 240
     assert found.control["tokens"] >= 96
-    assert found.notes == ["what was gathered before is in the evidence above"]  # there is no journal
+    assert found.notes == [
+        "what was gathered before is in the evidence above",
+        "with --resume FILE a run is kept, and the same command goes on from there",
+    ]
     assert found.detectable_tv is not None
 
 

@@ -183,6 +183,10 @@ def test_a_text_becomes_ids(engine, server):
 
 def test_counters_of_all_its_engines(engine, server):
     assert engine.counters() is None
+    server.routes["/metrics"] = Raw("python_gc_total 3.0\n")  # run with --disable-log-stats: nothing is known
+    assert engine.counters() is None
+    server.routes["/metrics"] = Raw('vllm:num_requests_running{engine="0"} 0.0\n')  # it does not speculate
+    assert engine.counters() == (0, 0)
     server.routes["/metrics"] = Raw(METRICS)
     assert engine.counters() == (420, 250)
 

@@ -1,6 +1,7 @@
 """The client of all schemas: retries, time-outs, and errors of one line without a key."""
 
 import email.utils
+import ipaddress
 import json
 import socket
 import threading
@@ -11,7 +12,7 @@ from canned_server import CannedServer, Raw, events
 
 from resispec_verify.audit.interface import EngineError
 from resispec_verify.audit.servers import http
-from resispec_verify.audit.servers.http import Client
+from resispec_verify.audit.servers.http import Client, same_server
 from resispec_verify.errors import InputError
 
 KEY = "sk-very-secret-0123"
@@ -306,3 +307,47 @@ def test_a_text_that_is_no_utf_8_is_sent_escaped():
     with CannedServer({"/x": {"a": 1}}) as server:
         assert client_of(server).post("/x", {"prompt": "\ud800"}) == {"a": 1}
         assert server.bodies("/x") == [{"prompt": "\ud800"}]
+
+
+NAMES = {
+    "localhost": ["127.0.0.1", "::1"],
+    "on.example": ["10.0.0.7"],
+    "off.example": ["10.0.0.7"],
+    "127.1": ["127.0.0.1"],
+}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("http://localhost:8001", "http://127.0.0.1:8001", True),
+        ("http://[::1]:8001/", "http://LOCALHOST:8001", True),
+        ("http://[::1]:8001", "http://127.0.0.1:8001/v1", True),
+        ("http://0.0.0.0:8001", "http://127.0.0.1:8001", True),
+        ("http://[::ffff:127.0.0.1]:8001", "http://127.0.0.1:8001", True),
+        ("http://127.1:8001", "http://127.0.0.1:8001", True),
+        ("http://user:word@127.0.0.1:8001", "http://127.0.0.1:8001", True),
+        ("http://on.example", "http://ON.example:80", True),
+        ("https://on.example.", "https://on.example:443/v1/", True),
+        ("http://on.example:8001", "http://10.0.0.7:8001", True),
+        ("http://on.example", "http://off.example", False),  # a proxy may tell them apart by their names
+        ("http://on.example", "https://on.example", False),
+        ("http://localhost:8001", "http://localhost:8000", False),
+        ("http://localhost/on", "http://localhost/off", False),
+        ("http://127.0.0.1:8001", "http://127.0.0.2:8001", False),
+        ("http://nobody.example", "http://127.0.0.1", False),
+    ],
+)
+def test_which_addresses_are_one_server(monkeypatch, one, other, same):
+    def resolve(host, port, type):
+        if host in NAMES:
+            return [(None, None, None, None, (address, 0)) for address in NAMES[host]]
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            raise OSError("no such name") from None
+        return [(None, None, None, None, (host, 0))]
+
+    monkeypatch.setattr(http.socket, "getaddrinfo", resolve)
+    assert same_server(one, other) is same
+    assert same_server(other, one) is same

@@ -245,6 +245,14 @@ def test_more_tokens_than_asked_for_are_cut_and_said(engine, server):
     assert found.oddities == ["gave 4 tokens where 2 were asked for"]
 
 
+def test_timings_without_drafts_say_that_there_were_none(engine, server):
+    found = engine.complete(PROMPT, 3, 0, Sampling())
+    assert (found.drafted, found.accepted) == (0, 0)
+    server.routes["/completion"] = lambda body: completion(body, timings=None)
+    found = engine.complete(PROMPT, 3, 0, Sampling())
+    assert (found.drafted, found.accepted) == (None, None)
+
+
 def test_counters_of_all_its_requests(engine, server):
     assert engine.counters() is None
     server.routes["/metrics"] = Raw(

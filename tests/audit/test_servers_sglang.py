@@ -113,6 +113,14 @@ def test_pieces_of_a_stream_are_rounds(engine, server, incremental):
     assert (found.tokens, found.starts, found.drafted, found.accepted) == (TOKENS, [0, 1, 4], 6, 3)
 
 
+@pytest.mark.parametrize(("meta", "counts"), [({}, (0, 0)), ({"spec_verify_ct": 2}, (None, None))])
+def test_no_counts_say_that_nothing_was_verified_unless_it_does_not_count(engine, server, meta, counts):
+    meta = {"completion_tokens": 1} | meta
+    server.routes[PATH] = events([{"output_ids": [5], "meta_info": meta}])
+    found = engine.complete(PROMPT, 5, 0, Sampling())
+    assert (found.drafted, found.accepted) == counts
+
+
 def test_names_of_counts_of_older_versions(engine, server):
     meta = {"completion_tokens": 1, "spec_draft_token_num": 4, "spec_accept_token_num": 7}
     server.routes[PATH] = events([{"output_ids": [5], "meta_info": meta}])

@@ -109,20 +109,52 @@ def test_speculation_that_accepts_nothing_is_status_1(cli, served):
     assert run.out.startswith(f"{on}: not exercised (")
 
 
+@pytest.mark.parametrize("schema", ["llamacpp", "vllm"])
+@pytest.mark.parametrize("mode", ["laws", "samples"])
+def test_a_draft_that_is_not_loaded_is_status_1(cli, served, tmp_path, schema, mode):
+    on, off = served("no-drafts", schema)
+    report = tmp_path / "junit.xml"
+    asked = ("audit", on, "--reference", off, *SMALL, "--mode", mode)
+    run = cli(*asked, "--junit", report)
+    assert run.status == 1, run.out + run.err
+    assert run.out.startswith(f"{on}: not exercised (")
+    source = "its completions" if schema == "llamacpp" else "its counters, over the whole run"
+    assert f"not one draft token was verified, by {source}: is the draft loaded?" in " ".join(run.out.split())
+    assert 'errors="1"' in report.read_text()
+    if mode == "laws":
+        assert cli(*[0 if one == 8 else one for one in asked]).status == 0  # --least-drafts 0
+
+
+@pytest.mark.parametrize("schema", ["llamacpp", "vllm"])
+@pytest.mark.parametrize("mode", ["laws", "samples"])
+def test_swapped_addresses_are_status_1(cli, served, schema, mode):
+    on, off = served("correction-from-next-row", schema)
+    run = cli("audit", off, "--reference", on, *SMALL, "--mode", mode, "--json", "-")
+    assert run.status == 1
+    (found,) = json.loads(run.out)["results"]
+    assert (found["verdict"], found["stopped"]) == ("reference-mismatch", "control")
+    assert "draft tokens itself: are the addresses swapped?" in found["reasons"][0]
+
+
 def test_nobody_listens(cli, served):
     on = nobody()
     run = cli("audit", on, "--reference", nobody())
-    assert_refused(run, on)
+    assert_refused(run, f"error: --url {on}: no connection")
     assert_one_line(run.err)
+    one, _ = served()
+    assert_refused(cli("audit", one, "--reference", on), f"error: --reference-url {on}: no connection")
+    run = cli("audit", one, "--reference", served()[1], "--draft-url", on)
+    assert_refused(run, f"error: --draft-url {on}: no connection")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "say what is audited and against what, once each"),
-        (("ON",), "say what is audited and against what, once each"),
-        (("ON", "--url", "ON", "--reference", "OFF"), "once each"),
-        (("ON", "--reference", "OFF", "--reference-url", "OFF"), "once each"),
+        ((), "--url is missing and --reference-url is missing: say what is audited and against what, once each"),
+        (("ON",), "error: --reference-url is missing: say what is audited and against what, once each"),
+        (("--reference", "OFF"), "error: --url is missing: say what is audited"),
+        (("ON", "--url", "ON", "--reference", "OFF"), "error: --url is given 2 times: say what"),
+        (("ON", "--reference", "OFF", "--reference-url", "OFF"), "error: --reference-url is given 2 times: say"),
         (("ON", "--reference", "OFF", "--band", "1"), "band must be a total variation in [0, 1), got 1"),
         (("ON", "--reference", "OFF", "--band", "-0.1"), "band must be a total variation in [0, 1)"),
         (("ON", "--reference", "OFF", "--alpha", "0"), "alpha must be between 0 and 1, got 0"),
@@ -134,7 +166,8 @@ def test_nobody_listens(cli, served):
         (("ON", "--reference", "one.jsonl"), "give two files of completions (.jsonl), or two engines"),
         (("ON", "--reference", "missing.py:plain"), "missing.py"),
         (("ON", "--reference", "ON"), "is both audited and its own reference; nothing would be compared"),
-        (("ON", "--reference", "ON/"), "is both audited and its own reference"),
+        (("ON", "--reference", "ON/"), "is both audited and its own reference (http://127.0.0.1:"),
+        (("ON", "--reference", "localhost ON"), "is the same); nothing would be compared"),
         (("127.0.0.1:8000", "--reference", "OFF"), "127.0.0.1:8000: did you mean http://127.0.0.1:8000?"),
         (("ON", "--reference", "localhost:8000/v1"), "did you mean http://localhost:8000/v1?"),
         (
@@ -145,7 +178,7 @@ def test_nobody_listens(cli, served):
 )
 def test_bad_usage_is_one_line(cli, served, arguments, said):
     on, off = served()
-    names = {"ON": on, "ON/": f"{on}/", "OFF": off}
+    names = {"ON": on, "ON/": f"{on}/", "OFF": off, "localhost ON": on.replace("127.0.0.1", "localhost")}
     run = cli("audit", *[names.get(one, one) for one in arguments])
     assert_refused(run, said)
     assert_one_line(run.err)
@@ -236,6 +269,7 @@ def test_a_function_that_raises_is_an_error_of_the_engine(cli, tmp_path):
     (found,) = json.loads(run.out)["results"]
     assert found["verdict"] == "error"
     assert found["reasons"] == [f"{file}:broken: raises RuntimeError: out of memory"]
+    assert found["notes"] == ["with --resume FILE a run is kept, and the same command goes on from there"]
 
 
 def test_two_files(cli, tmp_path):
@@ -274,6 +308,8 @@ def test_a_server_that_dies_is_an_error_with_the_evidence_so_far(cli, served):
     assert found["reasons"][0].startswith(on)
     assert 0 < found["requests"] < 12
     assert found["notes"][0] == "what was gathered before is in the evidence above"
+    assert "--resume FILE" in found["notes"][1]
+    assert len(found["reasons"]) == 1
 
 
 def test_a_slow_server_runs_into_the_timeout(cli, served):

@@ -235,14 +235,15 @@ class Vllm(Schema):
         raise Refusal(404, "Not Found")
 
     def _metrics(self) -> str:
+        running = f'vllm:num_requests_running{{engine="0",model_name="{MODEL}"}} 0.0\n'
         if not self.engine.k:
-            return ""
+            return running
         counts = {
             "num_drafts": self.engine.rounds,
             "num_draft_tokens": self.engine.drafted,
             "num_accepted_tokens": self.engine.accepted,
         }
-        return "".join(
+        return running + "".join(
             f"# HELP vllm:spec_decode_{name}_total A counter.\n# TYPE vllm:spec_decode_{name}_total counter\n"
             f'vllm:spec_decode_{name}_total{{engine="0",model_name="{MODEL}"}} {float(value)}\n'
             for name, value in counts.items()

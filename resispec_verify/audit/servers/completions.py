@@ -155,8 +155,8 @@ class Completions(Served):
         return [self._prompt_law(entries, at, ids[at], top) for at in range(len(before), len(ids))]
 
     def counters(self) -> tuple[int, int] | None:
-        """Of vLLM's ``/metrics``, over all its engines."""
-        return self.totals("vllm")
+        """Of vLLM's ``/metrics``, over all its engines; it has them only where it speculates."""
+        return self.totals("vllm", none_is_zero=True)
 
     def _prompt_law(self, entries: list[Any], at: int, token: int, top: int) -> RawLaw:
         field = f"prompt_logprobs[{at}]"

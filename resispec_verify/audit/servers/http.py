@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import base64
 import email.utils
+import ipaddress
 import json
 import math
 import os
+import socket
 import time
 from typing import Any, NoReturn
 from urllib.parse import quote, unquote, urlsplit
@@ -19,7 +21,7 @@ import httpx
 from resispec_verify.audit.interface import EngineError
 from resispec_verify.errors import InputError
 
-__all__ = ["Client"]
+__all__ = ["Client", "same_server"]
 
 #: The laws of 4,096 places with 1,000 tokens each are some 300 bytes a token: more than any one answer needs.
 MOST_BYTES = 1 << 28
@@ -284,6 +286,51 @@ def _address(url: str) -> tuple[str, tuple[str, str] | None]:
     path = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
     auth = (unquote(parts.username or ""), unquote(parts.password or "")) if "@" in parts.netloc else None
     return f"{parts.scheme}://{host}{f':{port}' if port else ''}{path}", auth
+
+
+def same_server(one: str, other: str) -> bool:
+    """Whether two addresses are known to lead to one server, by what their hosts resolve to, port and path.
+
+    Two different names of one host may be two servers (behind a proxy that goes by names), and are not called
+    one; a name and an address, ``localhost`` and its addresses, are. A host that cannot be resolved is left to
+    the connection.
+
+    Raises
+    ------
+    InputError
+        One is no address.
+    """
+    parts = [urlsplit(_address(url)[0]) for url in (one, other)]
+    ports = [part.port or (443 if part.scheme == "https" else 80) for part in parts]
+    if ports[0] != ports[1] or parts[0].path != parts[1].path:
+        return False
+    hosts = [(part.hostname or "").rstrip(".") for part in parts]
+    if hosts[0] == hosts[1]:
+        return True
+    if not any(host == "localhost" or _literal(host) for host in hosts):
+        return False
+    return bool(_resolved(hosts[0]) & _resolved(hosts[1]))
+
+
+def _literal(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return host.replace(".", "").isdigit()  # 127.1
+    return True
+
+
+def _resolved(host: str) -> set[str]:
+    """The addresses of a host; both of loopback, and the unspecified ones, are one server to a client."""
+    try:
+        found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError):
+        return set()
+    addresses = {ipaddress.ip_address(one.partition("%")[0]) for one in found}
+    addresses = {getattr(one, "ipv4_mapped", None) or one for one in addresses}
+    return {
+        "loopback" if one.is_unspecified or str(one) in ("127.0.0.1", "::1") else str(one) for one in addresses
+    }
 
 
 def _key(key_env: str) -> str:

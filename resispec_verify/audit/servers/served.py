@@ -124,9 +124,17 @@ class Served:
         completion.oddities = self.client.clean(completion.oddities)
         return completion
 
-    def totals(self, prefix: str) -> tuple[int, int] | None:
-        """Draft tokens and accepted ones of the page ``/metrics``, summed over engines."""
+    def totals(self, prefix: str, *, none_is_zero: bool = False) -> tuple[int, int] | None:
+        """Draft tokens and accepted ones of the page ``/metrics``, summed over engines.
+
+        Parameters
+        ----------
+        none_is_zero : bool
+            A page with other counters of ``prefix`` and none of speculation says that there is none.
+        """
         page = self.client.text("/metrics")
+        if none_is_zero and page and f"{prefix}:spec_decode_" not in page:
+            return (0, 0) if re.search(rf"^{prefix}:", page, re.MULTILINE) else None
         found = []
         for name in ("num_draft_tokens", "num_accepted_tokens"):
             line = rf"^{prefix}:spec_decode_{name}_total(?:\{{.*\}})?\s+([0-9.eE+-]+)\s*(?:\d+)?$"
