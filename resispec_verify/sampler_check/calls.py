@@ -18,6 +18,7 @@ from array_api_compat import is_cupy_array, is_torch_array
 
 from resispec_verify.backends import to_numpy
 from resispec_verify.rules.foreign import muted, reason_of
+from resispec_verify.sampler_check.exits import ProcessExit, no_exit
 
 __all__ = ["Caller", "SamplerError", "SamplerHangs", "tokens_of"]
 
@@ -82,6 +83,8 @@ class Caller:
         try:
             with np.errstate(all="ignore"):
                 return _fetched(self.sampler(*arguments))
+        except ProcessExit as error:
+            raise SamplerError(f"called {error}{self._place(error)}") from None
         except BaseException as error:
             raise SamplerError(f"raised {reason_of(error)}{self._place(error)}") from None
         finally:
@@ -90,17 +93,15 @@ class Caller:
                 os._exit(1)  # a fork that came out of the sampler must not go on with the run
 
     def _place(self, error: BaseException) -> str:
-        """Where it was raised: the innermost frame outside of installed packages; or, where no frame is the
-        sampler's, how it was called.
+        """Where it was raised: the innermost frame outside of installed packages; and how it was called, where
+        that may be the cause.
         """
         frames = traceback.extract_tb(error.__traceback__)[1:]
-        if not frames and isinstance(error, TypeError) and self.called_as:
-            return f"; called as {self.called_as}"
         own = [frame for frame in frames if not _installed(frame.filename)]
-        if not own:
-            return ""
-        last = own[-1]
-        return f" at {_near(last.filename)}:{last.lineno} in {last.name}"
+        place = f" at {_near(own[-1].filename)}:{own[-1].lineno} in {own[-1].name}" if own else ""
+        # What another argument than the one expected leads to: rng[:, 0], or uniforms.random().
+        told = isinstance(error, (TypeError, AttributeError)) and (own or not frames)
+        return f"{place}; called as {self.called_as}" if told and self.called_as else place
 
     def run(self, job: Callable[[], T]) -> T:
         """Do a job that makes calls, and give up when one does not return in time.
@@ -119,7 +120,8 @@ class Caller:
 
         def work() -> None:
             try:
-                outcome.append((True, context.run(job)))
+                with no_exit:
+                    outcome.append((True, context.run(job)))
             except BaseException as error:
                 outcome.append((False, error))
             finally:
@@ -187,6 +189,8 @@ def tokens_of(
     SamplerError
         Not an array, a wrong shape, no integers, NaN, or an entry out of range.
     """
+    if result is None:
+        raise SamplerError(f"returned None for {what}; is a return missing?")
     try:
         found = np.asarray(result)
     except Exception as error:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from resispec_verify.sampler_check.check import CheckResult
+from resispec_verify.sampler_check.frequencies import written
 
-__all__ = ["at_an_end_only", "lines"]
+__all__ = ["at_an_end_only", "bounds", "lines"]
+
+# Tokens up to which the laws of a position are printed.
+_SMALL = 8
 
 
 def lines(result: CheckResult) -> list[str]:
@@ -39,8 +43,8 @@ def _ends(result: CheckResult) -> list[str]:
     if ends is None:
         return []
     if ends["verdict"] == "not-tested":
-        if result.verdict == "rejected" and not ends["draws"]:  # the run ended before: other lines say why
-            return []
+        if result.verdict == "error" or (result.verdict == "rejected" and not ends["draws"]):
+            return []  # the run ended before, or the sampler failed: other lines say why
         return [f"Ends of the uniforms: not tested: {ends['reason']}."]
     if ends["verdict"] == "no-fault":
         found = (
@@ -82,7 +86,12 @@ def _error_rate(result: CheckResult) -> str:
 
 def _witness(witness: dict) -> list[str]:
     rows = "" if witness["rows"] is None else f", {witness['rows']} rows a call"
-    found = [f"On input {witness['input']!r}{rows}, after {witness['draws']} draws (seed {witness['seed']}):"]
+    about = f" ({witness['about']})" if "about" in witness else ""
+    found = [
+        f"On input {witness['input']!r}{about}{rows}, after {witness['draws']} draws (seed {witness['seed']}):"
+    ]
+    if (off := witness.get("first_off")) is not None:
+        found += _first_off(off)
     if "target" in witness:
         found.append(f"  target {_law(witness['target'])}, draft {_law(witness['draft'])}")
     if witness["kind"] == "boundary":
@@ -105,9 +114,25 @@ def _witness(witness: dict) -> list[str]:
     return found
 
 
+def _first_off(off: dict) -> list[str]:
+    """Which position is off, and the laws there."""
+    prefix = " ".join(map(str, off["prefix"]))
+    after = f" after {prefix}" if prefix else ""
+    found = [
+        f"  first off at position {off['position']} of {off['positions']}: "
+        f"{written(off['seen'])} of the draws begin with {' '.join(map(str, [*off['prefix'], off['token']]))}, "
+        f"target {written(off['target'])}"
+    ]
+    if 0 < len(off.get("target_law", ())) <= _SMALL:
+        laws = {"target": off["target_law"], "draft": off["draft_law"], "emitted": off["seen_law"]}
+        shown = (f"{name} {_law(law)}" for name, law in laws.items() if law is not None)
+        found.append(f"  laws of that position{after}: {', '.join(shown)}")
+    return found
+
+
 def _differences(rows: list[dict]) -> list[str]:
     return [
-        f"  {row['what']}: {row['seen']:.4f} of the draws, target {row['target']:.4f}"
+        f"  {row['what']}: {written(row['seen'])} of the draws, target {written(row['target'])}"
         for row in rows
         if row["seen"] != row["target"]
     ]
@@ -128,13 +153,13 @@ def _between(grouping: dict, confidence: float) -> str:
 
 def _ends_of(found: dict, confidence: float) -> str:
     """An interval; 0 is no lower end of a law that is rejected, and frequencies beyond it are noise."""
-    low, high, seen = found["tv_low"], found["tv_high"], found["tv_seen"]
-    if low <= 0.0:
+    low, high, seen = (written(found[name]) for name in ("tv_low", "tv_high", "tv_seen"))
+    if found["tv_low"] <= 0.0:
         why = "alpha is too large for a lower end"
-        return f"at most {high:.4f} (confidence {confidence:g}; {why})"
-    if high >= 1.0:
-        return f"at least {low:.4f} (confidence {confidence:g})"
-    return f"{low:.4f} to {high:.4f} (confidence {confidence:g}; {seen:.4f} in these draws)"
+        return f"at most {high} (confidence {confidence:g}; {why})"
+    if found["tv_high"] >= 1.0:
+        return f"at least {low} (confidence {confidence:g})"
+    return f"{low} to {high} (confidence {confidence:g}; {seen} in these draws)"
 
 
 def _law(law: list[float]) -> str:
@@ -147,27 +172,32 @@ def _not_rejected(result: CheckResult) -> list[str]:
         found.append("What the other draws say:")
     if result.stopped == "time":
         found.append("The time was spent before the draws were. Give more seconds for the rest.")
-    rows = sorted(
-        (row for row in result.inputs if row["rows"] is None and row["draws"]),
-        key=lambda row: row["detectable_tv"],
-    )
+    rows = _by_bound(result)
     few = [row["input"] for row in rows if row["detectable_tv"] >= 1.0]
     if missing := [name for name in result.not_reached if name not in few]:
         found.append(f"Not reached: {', '.join(missing)}.")
     if few:
         found.append(f"Too few draws to exclude anything on {', '.join(map(repr, few))}.")
-        rows = rows[: -len(few)]
-    bounds = [_bound(row) for row in (rows if len(rows) < 2 else (rows[0], rows[-1]))]
     found.append(
-        "This is no proof."
-        if not bounds
-        else f"This is no proof. With probability {result.power:g} a total variation of "
-        f"{' and of '.join(bounds)} would have been found; smaller faults, and faults on other inputs, "
-        "may be there."
+        f"This is no proof. With probability {result.power:g} a total variation of {said} would have been "
+        "found; smaller faults, and faults on other inputs, may be there."
+        if (said := bounds(result))
+        else "This is no proof."
     )
     return found
 
 
+def bounds(result: CheckResult) -> str:
+    """The least and the largest total variation that would have been found, each with its input; or nothing."""
+    rows = [row for row in _by_bound(result) if row["detectable_tv"] < 1.0]
+    return " and of ".join(map(_bound, rows if len(rows) < 2 else (rows[0], rows[-1])))
+
+
+def _by_bound(result: CheckResult) -> list[dict]:
+    drawn = [row for row in result.inputs if row["rows"] is None and row["draws"]]
+    return sorted(drawn, key=lambda row: row["detectable_tv"])
+
+
 def _bound(row: dict) -> str:
     groups = f" between {row['cells']} groups of tokens" if row["cells"] < row["possible"] else ""
-    return f"{row['detectable_tv']:.4f}{groups} on {row['input']!r}"
+    return f"{written(row['detectable_tv'])}{groups} on {row['input']!r}"

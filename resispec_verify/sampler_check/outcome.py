@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from resispec_verify.evidence.eprocess import Grouping, regret
+from resispec_verify.evidence.eprocess import Grouping
 from resispec_verify.evidence.intervals import cells_of, tv_in_grouping, tv_interval
 from resispec_verify.evidence.statistical import detectable, detectable_tail
+from resispec_verify.sampler_check.frequencies import beyond_noise
+from resispec_verify.sampler_check.positions import first_off
 from resispec_verify.sampler_check.probes import Finding, Probe
 
 __all__ = ["ERROR", "interval_of", "row_of", "witness_of"]
@@ -79,22 +81,14 @@ def witness_of(probe: Probe, finding: Finding, seed: int, error: float) -> dict[
         "grouping": _grouping(probe, error) if finding.kind == "law" else None,
         "never_emitted": [probe.source.describe(int(x)) for x in never],
     }
+    if about := getattr(probe.source, "about", ""):
+        witness["about"] = about
+    if finding.kind in ("support", "law") and hasattr(probe.source, "sequences"):
+        witness["first_off"] = first_off(probe.source, counts, error)
     pair = getattr(probe.source, "pair", None)
     if pair is not None and len(pair.target) <= 32:
         witness |= {"target": pair.target.tolist(), "draft": pair.draft.tolist()}
     return witness
-
-
-def beyond_noise(seen: np.ndarray, law: np.ndarray, draws: int, error: float) -> np.ndarray:
-    """Whether frequencies are farther from these probabilities than independent draws of them ever are.
-
-    Each by itself, at any number of draws with probability ``error`` at most: the mixture over the two cells,
-    this token or another, is a likelihood ratio.
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        first = np.where(seen > 0, seen * np.log(seen / law), 0.0)
-        second = np.where(seen < 1, (1.0 - seen) * np.log((1.0 - seen) / (1.0 - law)), 0.0)
-    return draws * (first + second) > regret(draws, 2) - math.log(error)
 
 
 def _grouping(probe: Probe, error: float) -> dict[str, Any]:
@@ -123,8 +117,27 @@ def _cell(probe: Probe, grouping: Grouping, cell: int) -> str:
         return "impossible tokens"
     if grouping.tail:
         return grouping.name
+    if len(members) == 1:
+        return probe.source.describe(int(members[0]))
+    if (common := _pattern(probe, members)) is not None:
+        return common
+    what = "sequences" if hasattr(probe.source, "sequences") else "tokens"
     most = probe.source.describe(int(members[np.argmax(probe.fit.law[members])]))
-    return most if len(members) == 1 else f"{len(members)} alike, {most} the most probable"
+    return f"a group of {len(members)} {what} together (the most probable is {most})"
+
+
+def _pattern(probe: Probe, members: np.ndarray) -> str | None:
+    """What just these of the possible sequences have in common, ``*`` for any token; None if nothing does."""
+    sequences = getattr(probe.source, "sequences", None)
+    if sequences is None:
+        return None
+    possible = sequences.tokens(np.flatnonzero(probe.fit.law > 0))
+    own = sequences.tokens(members)
+    same = (own == own[0]).all(axis=0)
+    if np.count_nonzero((possible[:, same] == own[0, same]).all(axis=1)) != len(members):
+        return None
+    shown = (str(x) if fixed else "*" for x, fixed in zip(own[0], same, strict=True))
+    return f"sequences {' '.join(shown)} (*: any token)"
 
 
 def interval_of(test: Any, error: float) -> dict[str, float | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from resispec_verify.distributions import pair_from_probabilities
-from resispec_verify.errors import InputError
+from resispec_verify.errors import InputError, did_you_mean
 from resispec_verify.inputs import shown
 from resispec_verify.rules.given import given_rule
 from resispec_verify.sampler_check.battery import Chain, Input
@@ -35,7 +36,8 @@ def given_check(
         )
     known = [field.name for field in fields(CheckSettings)]
     if unknown := [name for name in settings if name not in known]:
-        raise InputError(f"check has no setting {unknown[0]!r} (there are: {', '.join(known)})")
+        near = did_you_mean(unknown[0], known) or f" (there are: {', '.join(known)})"
+        raise InputError(f"there is no setting {unknown[0]!r}{near}")
     rule = settings.get("rule")
     given = {"search": pairs is None, **settings, "rule": None if rule is None else given_rule(rule)}
     name = getattr(sampler, "__qualname__", type(sampler).__qualname__)
@@ -53,7 +55,19 @@ def given_inputs(pairs: Sequence[Any] | None, style: str = "tokens") -> list[Inp
     """
     if pairs is not None and not isinstance(pairs, list | tuple):
         raise InputError(f"pairs must be a list of names and of (target, draft), got {shown(pairs)}")
+    if pairs and any(map(_is_row, pairs)):
+        raise InputError(
+            "pairs is a list of (target, draft), and here an entry is a row of numbers; write "
+            "pairs=[(target, draft)], also for a single pair"
+        )
     return None if pairs is None else [_input(i, pair, style) for i, pair in enumerate(pairs)]
+
+
+def _is_row(value: Any) -> bool:
+    """Whether it is a law (V,), as in a pair that was given without the list around it."""
+    if isinstance(value, list | tuple):
+        return len(value) > 0 and all(isinstance(one, numbers.Real) for one in value)
+    return getattr(value, "ndim", None) == 1
 
 
 def _input(number: int, pair: Any, style: str) -> Input | Chain:

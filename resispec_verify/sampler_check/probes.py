@@ -13,6 +13,7 @@ import numpy as np
 from resispec_verify.evidence.eprocess import FitTest, Grouping, SwapTest
 from resispec_verify.evidence.statistical import swap_test
 from resispec_verify.sampler_check.calls import Caller
+from resispec_verify.sampler_check.frequencies import written
 from resispec_verify.sampler_check.pace import LEAST, SHARE, Pace, sizes
 
 __all__ = ["DEPENDENT", "MORE_PAIRINGS", "Finding", "Probe", "evenness", "law_reason", "seed_of"]
@@ -247,7 +248,7 @@ class Probe:
             "pairing": pairing, "calls_apart": calls, "rows_apart": rows, "pairs": test.pairs, "what": what,
             "seen": seen, "expected": due,
         }  # fmt: skip
-        number = f"{pairing} are {what} in {seen:.4f} of {test.pairs} pairs, {due:.4f} expected"
+        number = f"{pairing} are {what} in {written(seen)} of {test.pairs} pairs, {written(due)} expected"
         return Finding("independence", f"{DEPENDENT}: {number}", dependence=found)
 
     @property
@@ -281,7 +282,7 @@ class Probe:
         worst = int(np.argmax(np.abs(seen - self.acceptance.law)))
         what = "no candidate" if worst == len(seen) - 1 else f"candidate {worst + 1}"
         certified = self.acceptance.law[worst]
-        return f"{what} is accepted with frequency {seen[worst]:.4f}, the rule's is {certified:.4f}"
+        return f"{what} is accepted with frequency {written(seen[worst])}, the rule's is {written(certified)}"
 
 
 def law_reason(kind: str, *, independent: bool = True) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from resispec_verify.errors import InputError
+from resispec_verify.errors import InputError, did_you_mean
 from resispec_verify.inputs import real, shown, whole
 from resispec_verify.rules.stopping import AfterVerification, StopPolicy
 from resispec_verify.sampler_check.sources.handing import ARRAYS, DTYPES, GIVE
@@ -111,8 +111,9 @@ class CheckSettings:
             "fail_ends": FAIL_ENDS,
         }
         for name, there in among.items():
-            if getattr(self, name) not in there:
-                raise InputError(f"{name} must be one of {', '.join(there)}, got {getattr(self, name)!r}")
+            if (given := getattr(self, name)) not in there:
+                near = did_you_mean(str(given), there)
+                raise InputError(f"{name} must be one of {', '.join(there)}, got {given!r}{near}")
         if self.stop is not None and (
             not isinstance(self.stop, StopPolicy) or isinstance(self.stop, AfterVerification)
         ):

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from resispec_verify.errors import InputError
+from resispec_verify.errors import InputError, did_you_mean
 from resispec_verify.inputs import shown
 from resispec_verify.sampler_check.check import CheckResult, CheckSettings, check_sampler
 from resispec_verify.sampler_check.draft import check_declared_draft
@@ -64,8 +64,11 @@ def assert_lossless(
     """
     __tracebackhide__ = True
     settings = {"style": style, "draws": draws, "seconds": seconds, **settings}
-    name, chosen, inputs = given_check(sampler, pairs, settings)
-    result = check_sampler(sampler, chosen, inputs=inputs)
+    try:
+        name, chosen, inputs = given_check(sampler, pairs, settings)
+        result = check_sampler(sampler, chosen, inputs=inputs)
+    except InputError as error:  # of the caller's, and not a page of frames in here
+        raise error.with_traceback(None) from None
     if result.verdict != "not-rejected":
         raise AssertionError("\n".join(_failure(name, result, chosen, pairs)))
     passed.append((name, result))
@@ -92,7 +95,14 @@ def assert_draft_as_declared(draw: Callable[..., Any], *, draws: int = 5000, **s
     __tracebackhide__ = True
     if not callable(draw) or isinstance(draw, type):
         raise InputError(f"draw must be a function, or an instance that can be called; got {shown(draw)}")
-    result = check_declared_draft(draw, draws=draws, **settings)
+    known = ("alpha", "power", "seed", "call_seconds")
+    if unknown := [name for name in settings if name not in known]:
+        near = did_you_mean(unknown[0], known) or f" (there are: {', '.join(known)})"
+        raise InputError(f"assert_draft_as_declared has no setting {unknown[0]!r}{near}")
+    try:
+        result = check_declared_draft(draw, draws=draws, **settings)
+    except InputError as error:
+        raise error.with_traceback(None) from None
     name = getattr(draw, "__qualname__", type(draw).__qualname__)
     if result.verdict != "not-rejected":
         again = f"assert_draft_as_declared({name}, draws={draws}, seed={result.seed})"

@@ -44,13 +44,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     assertions = sys.modules.get("resispec_verify.testing.assertions")
     if assertions is None or not assertions.passed:
         return
+    from resispec_verify.sampler_check import lines
+
     terminalreporter.section("samplers not rejected (no proof)")
     for name, result in assertions.passed:
-        bound = (
-            ""
-            if result.detectable_tv is None
-            else f", a TV of {result.detectable_tv:.4f} would have been found"
-        )
+        found = lines.bounds(result) or ("" if result.detectable_tv is None else f"{result.detectable_tv:.4f}")
+        bound = f", a TV of {found} would have been found" if found else ""
         if result.not_reached:
             bound += f", not reached: {', '.join(result.not_reached)}"
         if result.ends is not None and result.ends["verdict"] != "no-fault":

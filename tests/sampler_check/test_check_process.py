@@ -11,17 +11,21 @@ from resispec_verify.cli import check_apart
 
 ROGUES = """
 import ctypes, os, signal, sys, time
+from os import _exit as leave
 from samplers_of_mine import good
 
 calls = 0
 
 def leaves(target, draft, rng):
-    os._exit(0)
+    leave(0)
 
 def leaves_later(target, draft, rng):
     global calls
     calls += 1
-    return os._exit(0) if calls > 9 else good(target, draft, rng)
+    return leave(0) if calls > 9 else good(target, draft, rng)
+
+def leaves_by_name(target, draft, rng):
+    os._exit(0)
 
 def closes(target, draft, rng):
     os.closerange(3, 256)  # our pipe is one of them
@@ -58,6 +62,7 @@ def rogues(module, tmp_path):
     [
         ("leaves", "ended its process (status 0)"),
         ("leaves_later", "ended its process (status 0)"),
+        ("leaves_by_name", "called os._exit(0), which ends the process at rogues.py:"),
         ("closes", "ended its process (status 1)"),
         ("crashes", "ended its process (SIGSEGV)"),
     ],

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 
 from resispec_verify.errors import InputError
+from resispec_verify.sampler_check.exits import no_exit
 from resispec_verify.testing import assert_draft_as_declared, assert_lossless
 from resispec_verify.testing.strategies import laws, pairs
 
@@ -70,6 +73,48 @@ def test_pairs_by_name_by_value_and_wrong():
         assert_lossless(exact, pairs=[([0.5, 0.4], [0.5, 0.5])])
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"pairs": ([0.5, 0.5], [0.5, 0.5])}, r"write pairs=\[\(target, draft\)\]"),
+        ({"pairs": [np.array([0.5, 0.2, 0.3]), np.array([0.5, 0.5, 0.0])]}, r"write pairs=\[\(target, draft"),
+        ({"style": "blokc"}, "got 'blokc'; did you mean 'block'"),
+        ({"drawss": 3}, "no setting 'drawss'; did you mean 'draws'"),
+        ({"nothing_like_it": 3}, "no setting 'nothing_like_it' .there are: style, candidates"),
+        ({"pairs": ["peakd"]}, "no input named 'peakd' for the style tokens; did you mean 'peaked'"),
+    ],
+)
+def test_wrong_arguments_say_what_was_perhaps_meant_in_one_frame(given, said):
+    with pytest.raises(InputError, match=said) as failure:
+        assert_lossless(exact, **given)
+    assert [entry.name for entry in failure.traceback][1:] == ["assert_lossless"]
+    assert "\n" not in str(failure.value)
+
+
+def test_wrong_settings_of_a_declared_draft():
+    with pytest.raises(InputError, match="no setting 'sed'; did you mean 'seed'"):
+        assert_draft_as_declared(lambda rng: None, sed=3)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_os_exit_raises_in_the_sampler_and_nowhere_else():
+    real, other = os._exit, []
+
+    def leaves(target, draft, rng):
+        thread = threading.Thread(target=lambda: other.append(threading.get_ident() in no_exit.inside))
+        thread.start()
+        thread.join()
+        if (child := os.fork()) == 0:
+            os._exit(7)
+        other.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        os._exit(0)
+
+    with pytest.raises(AssertionError, match=r"called os._exit\(0\), which ends the process at .* in leaves"):
+        assert_lossless(leaves, pairs=[BASE], boundary=False, batches=(), draws=500)
+    assert other[:2] == [False, 7]
+    assert os._exit is real
+
+
 def test_a_sampler_that_fails_fails_the_assertion():
     def broken(target, draft, rng):
         raise RuntimeError("no GPU")
@@ -105,6 +150,7 @@ def test_laws_without_zeros(law):
 
 
 PROJECT = """
+import os
 import numpy as np
 from hypothesis import given, settings
 from resispec_verify.testing import assert_lossless as direct
@@ -128,6 +174,15 @@ def theirs(target, draft, rng):
 
 def test_theirs(assert_lossless):
     assert_lossless(theirs, pairs=["base"])
+
+def leaves(target, draft, rng):
+    os._exit(0)
+
+def test_leaves(assert_lossless):
+    assert_lossless(leaves, pairs=["base"])
+
+def test_misspelt(assert_lossless):
+    assert_lossless(ours, style="blokc")
 """
 
 
@@ -143,14 +198,19 @@ def test_the_plugin_in_a_project_of_its_own(tmp_path: Path):
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 1, done.stdout
-    assert "1 failed, 2 passed" in done.stdout
+    assert "3 failed, 2 passed" in done.stdout
     assert "theirs is not lossless" in done.stdout
     assert "never emitted: token 1, token 2" in done.stdout
     assert (
         "reproduce: assert_lossless(theirs, pairs=[([0.5, 0.3, 0.2], [0.6, 0.3, 0.1])], draws=2000, seed=3)"
         in done.stdout
     )
-    assert "samplers not rejected (no proof)" in done.stdout
+    summary = done.stdout.partition("samplers not rejected (no proof)")[2]
+    assert re.search(r"ours: \d+ draws, a TV of 0\.\d+ on '(base|v4)' and of 0\.\d+ on '.+' would have", summary)
+    assert "called os._exit(0), which ends the process at test_ours.py:" in done.stdout
+    wrong = done.stdout.partition("test_misspelt _")[2].partition("____ ")[0].partition("==== ")[0]
+    assert "did you mean 'block'?" in wrong
+    assert len(wrong.splitlines()) < 15, wrong
     # The report is the message, not a page of our frames.
     assert "check_probes.py" not in done.stdout
 

@@ -48,6 +48,7 @@ class BlockSource:
     def __init__(self, chain: Chain, *, ragged: bool = False, stop: StopPolicy | None = None,
                  flat: bool = False, handing: Handing = PLAIN, offset: int = 0) -> None:  # fmt: skip
         self.name = chain.name + (RAGGED if ragged else CUT if stop else "")
+        self.about = chain.about
         self.ragged, self.stop, self.flat, self.handing = ragged, stop, flat, handing
         shifted = chain.shifted(offset) if offset else chain
         self.target, targets = handing.laws(shifted.target)

@@ -66,6 +66,10 @@ class Sequences:
             index = index * self.vocab + tokens[:, i]
         return index
 
+    def tokens(self, numbers: np.ndarray) -> np.ndarray:
+        """The sequences of these numbers, ``(rows, n)``."""
+        return numbers[:, None] // self.vocab ** np.arange(self.length - 1, -1, -1) % self.vocab
+
     def completed(self, rng: np.random.Generator, emitted: np.ndarray) -> np.ndarray:
         """The numbers of what was emitted, ``(rows, n)`` with -1 for nothing, continued by the target."""
         tokens = np.empty_like(emitted)
@@ -79,8 +83,7 @@ class Sequences:
 
     def describe(self, number: int) -> str:
         """A sequence, in words."""
-        v, n = self.vocab, self.length
-        return "sequence " + " ".join(str(number // v ** (n - 1 - i) % v) for i in range(n))
+        return "sequence " + " ".join(map(str, self.tokens(np.array([number]))[0]))
 
 
 def emitted_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from resispec_verify.errors import InputError
+from resispec_verify.errors import InputError, did_you_mean
 from resispec_verify.sampler_check.sources.block import BLOCK, RAGGED
 from resispec_verify.sampler_check.sources.handing import Handing
 from resispec_verify.sampler_check.sources.style import Style
@@ -33,7 +33,8 @@ def named_inputs(names: Sequence[str], style: str = "tokens") -> list[Any]:
     """
     there = STYLES[style].names
     if unknown := [name for name in names if name not in there]:
-        raise InputError(f"no input named {unknown[0]!r} for the style {style}; there are {', '.join(there)}")
+        more = did_you_mean(unknown[0], there) or f"; there are {', '.join(there)}"
+        raise InputError(f"no input named {unknown[0]!r} for the style {style}{more}")
     return [STYLES[style].named(name) for name in names]
 
 
