@@ -187,7 +187,8 @@ def _verified(asked: Asked, evaluation: Evaluation) -> VerifyReport:
         for batch in asked.array_pairs():
             table.evaluate(batch, evaluation, clock)
         found = pool([table])
-        return VerifyReport(found, facts_of_arrays(len(found[0].position)), clock.seconds)
+        facts = facts_of_arrays(len(found[0].position), notes=asked.notes())
+        return VerifyReport(found, facts, clock.seconds)
     reading = asked.reading()
     done = [evaluate_dump(dump, reading, evaluation, backend=get_backend("numpy")) for dump in dumps]
     for table in done:
