@@ -29,9 +29,10 @@ rules the same, on {trees}. The witnesses of both show the law of the first toke
 |---|---|---|---|---:|
 """
 
-DEFAULTS = """`sglang`, `block`, `hsd` and `gbv` are exact with their defaults, which is what their sections
-mean; an option of theirs (`threshold_single`, `threshold_acc`, `residual`, `coins`, `cap`, `ties`)
-makes them inexact."""
+DEFAULTS = """\
+`sglang`, `block`, `hsd` and `gbv` are exact with their defaults, which is what their sections mean; an
+option of theirs (`threshold_single`, `threshold_acc`, `residual`, `coins`, `cap`, `ties`) makes them
+inexact."""
 
 TAIL = """
 ### The family

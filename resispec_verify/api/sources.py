@@ -14,7 +14,7 @@ from resispec_verify import inputs
 from resispec_verify.arrays import Array
 from resispec_verify.backends import to_numpy
 from resispec_verify.distributions import Pair, Sampling, pair_from_logits
-from resispec_verify.dumps import FlatDump, open_dump
+from resispec_verify.dumps import FlatDump, open_dump, turned
 from resispec_verify.dumps.opening import PathLike
 from resispec_verify.errors import InputError
 from resispec_verify.inputs import shown
@@ -163,6 +163,11 @@ class Asked:
             part = {name: row[first:last, :] for name, row in rows.items()}
             for sampling in self.samplings or (Sampling(),):
                 yield PairBatch(self._pair(part, kind, sampling), np.arange(first, last), sampling)
+
+    def notes(self) -> list[str]:
+        """How arrays are read, where that is not obvious."""
+        note = turned(tuple(inputs.arrays(target=self.target)["target"].shape))
+        return [] if note is None else [note]
 
     def _pair(self, rows: dict[str, Array], kind: str, sampling: Sampling) -> Pair:
         if kind == "probabilities":

@@ -189,7 +189,8 @@ def _verified(asked: Asked, evaluation: Evaluation) -> VerifyReport:
             table.evaluate(batch, evaluation, clock)
         found = pool([table])
         reading = replace(reading, kind=asked.kind())
-        return VerifyReport(found, reading, facts_of_arrays(len(found[0].position)), clock.seconds)
+        facts = facts_of_arrays(len(found[0].position), notes=asked.notes())
+        return VerifyReport(found, reading, facts, clock.seconds)
     done = [evaluate_dump(dump, reading, evaluation, backend=get_backend("numpy")) for dump in dumps]
     for table in done:
         clock.add(table.seconds)

@@ -18,7 +18,13 @@ from typing import Any
 from resispec_verify.dumps.checks.companions import check_companions
 from resispec_verify.dumps.formats.jsons import with_meta
 from resispec_verify.dumps.formats.readers import READERS, load_mapping
-from resispec_verify.dumps.kinds.flat import Batch, FlatDump, flat_from_mapping, looks_like_probabilities
+from resispec_verify.dumps.kinds.flat import (
+    Batch,
+    FlatDump,
+    flat_from_mapping,
+    looks_like_probabilities,
+    turned,
+)
 from resispec_verify.dumps.kinds.keys import (
     CHUNKS_KEY,
     DRAFT_KEYS,
@@ -75,6 +81,7 @@ __all__ = [
     "open_tree",
     "open_tree_rounds",
     "target_of",
+    "turned",
 ]
 
 

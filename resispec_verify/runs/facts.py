@@ -30,6 +30,7 @@ def facts_of(dumps: Sequence[FlatDump], tables: Sequence[Table]) -> dict[str, An
     }
 
 
-def facts_of_arrays(positions: int, vocab: int | None = None) -> dict[str, Any]:
-    """The same of rows that came as arrays, or by hand."""
-    return facts_of([], []) | {"positions": positions, "vocab": vocab, "dtype": "float64"}
+def facts_of_arrays(positions: int, vocab: int | None = None, notes: Sequence[str] = ()) -> dict[str, Any]:
+    """The same of rows that came as arrays, or by hand; ``notes`` say how they are read."""
+    said = [{"path": "the rows", "text": note} for note in notes]
+    return facts_of([], []) | {"positions": positions, "vocab": vocab, "dtype": "float64", "notes": said}

@@ -268,3 +268,12 @@ def test_limits_and_check_refuse_what_the_commands_refuse():
 
 def test_a_notebook_may_ask_without_saying_what_for():
     assert "specinfer" in rv.verify(P, Q, rule="specinfer")._repr_mimebundle_()["text/html"]
+
+
+def test_rows_that_are_rather_columns_are_noted():
+    rows = np.random.default_rng(0).normal(size=(4, 1200))
+    report = rv.verify(rows.T, rows.T + 1, rule="specinfer", candidates=1)
+    (note,) = report.to_dict()["dump"]["notes"]
+    assert note["text"].startswith("1200 positions of a vocabulary of 4 tokens: each row is taken as 4 tokens")
+    assert "if it is transposed, save x.T" in " ".join(str(report).split())
+    assert rv.verify(rows, rows + 1, rule="specinfer", candidates=1).to_dict()["dump"]["notes"] == []

@@ -71,12 +71,17 @@ def test_rows_that_are_not_the_same_positions(tmp_path, target, draft, words):
 
 
 def test_rows_that_are_rather_columns_are_noted(tmp_path):
-    turned = {"target_logits": of(16_000, 4), "draft_logits": of(16_000, 4) + 1}
+    turned = {"target_logits": of(5000, 4), "draft_logits": of(5000, 4) + 1}
     (note,) = open_dump(saved_npz(tmp_path / "x.npz", turned)).notes
     assert note == (
-        "16,000 positions of a vocabulary of 4 tokens: if the axes are the wrong way round, save both as .T, "
-        "[N, V]"
+        "5000 positions of a vocabulary of 4 tokens: each row is taken as 4 tokens; if it is transposed, save "
+        "x.T of both"
     )
+    batched = {key: rows.reshape(5000, 2, 2) for key, rows in turned.items()}
+    (note,) = open_dump(saved_npz(tmp_path / "b.npz", batched)).notes
+    assert note.endswith("save np.moveaxis(x, 0, -1) of both")
+    few = {key: rows[:999] for key, rows in turned.items()}
+    assert open_dump(saved_npz(tmp_path / "few.npz", few)).notes == ()
     assert open_dump(saved_npz(tmp_path / "y.npz", {key: rows.T for key, rows in turned.items()})).notes == ()
     stated = turned | {"meta": np.asarray('{"vocab_size": 4}')}
     assert open_dump(saved_npz(tmp_path / "z.npz", stated)).notes == ()

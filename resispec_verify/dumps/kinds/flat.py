@@ -38,11 +38,11 @@ from resispec_verify.errors import InputError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Batch", "FlatDump", "flat_from_mapping", "looks_like_probabilities"]
+__all__ = ["Batch", "FlatDump", "flat_from_mapping", "looks_like_probabilities", "turned"]
 
 
-LIKE_A_VOCABULARY, UNLIKE_A_VOCABULARY = 16_000, 1_000
-"""So many positions of so small a vocabulary are rather the other way round."""
+LIKE_A_VOCABULARY = 1_000
+"""Hardly a tokenizer has fewer tokens: so many positions of fewer are perhaps the other way round."""
 
 
 class Batch(NamedTuple):
@@ -113,8 +113,8 @@ class FlatDump(PositionsDump):
         super().checked()
         stated, width = stated_vocabulary(self.meta), self.target.shape[-1]
         if stated is None:
-            turned = _turned(self.target)
-            return self if turned is None else replace(self, notes=(*self.notes, turned))
+            note = turned(self.target.shape)
+            return self if note is None else replace(self, notes=(*self.notes, note))
         if stated >= width:
             return self
         wider = (
@@ -249,14 +249,16 @@ def _remedy(key: str, target: tuple[int, ...], other: tuple[int, ...]) -> str:
     return "log a row of both after each prefix, [N, V], or [B, T, V] for both"
 
 
-def _turned(rows: Rows) -> str | None:
-    """Say that rows look like columns: as many as a vocabulary has tokens, and shorter than any."""
-    positions, vocab = rows.shape if rows.ndim == 2 else (0, 0)
-    if positions < LIKE_A_VOCABULARY or vocab >= UNLIKE_A_VOCABULARY:
+def turned(shape: tuple[int, ...]) -> str | None:
+    """Say that rows ``(..., V)`` look like columns: as many as a vocabulary has tokens, and shorter than any."""
+    *leading, vocab = shape
+    positions = math.prod(leading)
+    if positions < LIKE_A_VOCABULARY or vocab >= LIKE_A_VOCABULARY:
         return None
+    remedy = "x.T" if len(leading) == 1 else f"np.moveaxis(x, {int(np.argmax(leading))}, -1)"
     return (
-        f"{positions:,} positions of a vocabulary of {vocab} tokens: if the axes are the wrong way round, "
-        "save both as .T, [N, V]"
+        f"{positions} positions of a vocabulary of {vocab} tokens: each row is taken as {vocab} tokens; if it "
+        f"is transposed, save {remedy} of both"
     )
 
 
