@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from resispec_verify.audit.gather import Piece
 from resispec_verify.audit.interface import Engine, EngineError
-from resispec_verify.audit.settings import AuditSettings
+from resispec_verify.audit.settings import AuditResult, AuditSettings
 from resispec_verify.errors import InputError
 from resispec_verify.runs.journal import Journal
 
@@ -115,15 +116,36 @@ class Exercise:
             )
         return None
 
-    def speculates(self) -> str | None:
-        """That a reference verified draft tokens itself, where it did."""
+    def refuses(self, found: AuditResult) -> bool:
+        """Whether this is a reference that speculates, so that it is none; says so."""
         drafted = self.drafts()["drafted"]
         if not drafted:
-            return None
-        return (
+            return False
+        found.verdict = "reference-mismatch"
+        found.reasons.append(
             f"{self.engine.name}: the reference verified {drafted} draft tokens itself: are the addresses "
             "swapped? It must be the engine without speculation"
         )
+        return True
+
+    def judge(self, found: AuditResult, enough: Callable[[], int | None]) -> None:
+        """Of an engine that is not rejected: whether its speculation was tested at all.
+
+        Parameters
+        ----------
+        enough : callable
+            How many tokens are enough to be sure of finding something, where that is known.
+        """
+        reasons = [self.missing(found.drafts)]
+        if found.detectable_tv is not None and found.detectable_tv >= 1:
+            many = enough()
+            more = "give more --tokens" if many is None else f"about {many} are enough (--tokens, --seconds)"
+            reasons.append(f"{self.engine.name}: too few tokens to be sure of finding anything; {more}")
+        for reason in filter(None, reasons):
+            found.verdict = "not-exercised"
+            found.reasons.append(reason)
+        if (note := self.unknown(found.drafts)) is not None:
+            found.notes.append(note)
 
     def unknown(self, drafts: dict[str, Any]) -> str | None:
         """That it is not known whether speculation was on, where that is so."""

@@ -16,7 +16,7 @@ from resispec_verify.audit.settings import AuditSettings
 from resispec_verify.errors import InputError
 from resispec_verify.runs.journal import Journal
 
-__all__ = ["Gatherer", "OutOfTime", "Piece"]
+__all__ = ["Gatherer", "OutOfTime", "Piece", "what_is_left"]
 
 # Decimals of a log-probability that are kept: far below the rounding of laws (`laws.ROUNDING`), and it keeps
 # a journal small. What is not from a journal is rounded as well, so that a resumed run says the same.
@@ -177,6 +177,14 @@ class Gatherer:
         if len(laws) != len(tokens):
             raise EngineError(f"{engine.name}: gave {len(laws)} laws for {len(tokens)} tokens")
         return laws
+
+
+def what_is_left(requests: int, journal: Journal | None) -> list[str]:
+    """What an error leaves of ``requests`` completions, and how to go on, in sentences."""
+    before = ["what was gathered before is in the evidence above"] if requests else []
+    if journal is None:
+        return [*before, "with --resume FILE a run is kept, and the same command goes on from there"]
+    return [*before, "the journal keeps what was gathered: the same command goes on from there"]
 
 
 def _result(future: Future[Piece], until: float) -> Piece:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from resispec_verify.errors import InputError
 
-__all__ = ["Completion", "Engine", "EngineError", "Prompt", "RawLaw", "Sampling", "Token", "same_tokens"]
+__all__ = ["Completion", "Engine", "EngineError", "Prompt", "RawLaw", "Sampling", "Token", "same_schema", "same_tokens"]
 
 #: An id, or the text of a token where an engine has no ids.
 Token = int | str
@@ -197,3 +197,11 @@ def same_tokens(engine: Engine, reference: Engine, facts: Mapping[str, Mapping[s
             f"{engine.name} gives {kinds[0]}, {reference.name} gives {kinds[1]}: they cannot be compared; "
             "serve both with the same options, and name one --schema"
         )
+
+
+def same_schema(facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """That two engines are not asked in one way, where they are not; ``facts`` as in `same_tokens`."""
+    one, other = (facts[who].get("schema") for who in ("engine", "reference"))
+    if one == other:
+        return []
+    return [f"the engine is asked as {one}, the reference as {other}: are they the same engine?"]

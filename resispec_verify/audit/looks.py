@@ -23,7 +23,7 @@ from resispec_verify.audit.stream import (
 )
 from resispec_verify.evidence.coarse_laws import own_bets
 
-__all__ = ["looks_like"]
+__all__ = ["looks_like", "resemblance"]
 
 TEMPERATURES = (
     0.3,
@@ -99,6 +99,11 @@ def looks_like(stream: Stream, reference: Engine, prompts: Sequence[Prompt], sam
         )
     close = [look.sentence for look in found[:2] if look.gain > found[0].gain - AHEAD]
     return _at(place) + ", or ".join(close)
+
+
+def resemblance(looks: str) -> str:
+    """What `looks_like` says, as a resemblance and no diagnosis: it goes on from what the tokens are."""
+    return f"they look {looks}" if looks.startswith("like ") else f"they look like this: {looks}"
 
 
 def _at(place: int | None) -> str:

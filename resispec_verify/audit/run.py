@@ -19,10 +19,10 @@ import numpy as np
 
 from resispec_verify.audit.exercise import PLAIN, Exercise, oddities_of
 from resispec_verify.audit.focus import focus_of
-from resispec_verify.audit.gather import Gatherer, OutOfTime, Piece
-from resispec_verify.audit.interface import Engine, EngineError, Prompt, same_tokens
+from resispec_verify.audit.gather import Gatherer, OutOfTime, Piece, what_is_left
+from resispec_verify.audit.interface import Engine, EngineError, Prompt, same_schema, same_tokens
 from resispec_verify.audit.laws import BeyondReported, CoarseLaw, coarse_law
-from resispec_verify.audit.looks import looks_like
+from resispec_verify.audit.looks import looks_like, resemblance
 from resispec_verify.audit.noise import measure_band
 from resispec_verify.audit.samples import SampleAudit
 from resispec_verify.audit.settings import AuditResult, AuditSettings, thinned
@@ -132,7 +132,7 @@ class _Run:
                 found.reasons.append(str(error))
             found.verdict = "error" if found.verdict == "not-rejected" else found.verdict
         if found.verdict == "error":
-            found.notes += self._kept()
+            found.notes += what_is_left(found.requests, self.journal)
         found.notes += [
             f"{text} ({times} times)"
             for text, times in self.oddities.items()
@@ -141,19 +141,13 @@ class _Run:
         found.seconds = time.monotonic() - self.started
         return found
 
-    def _kept(self) -> list[str]:
-        """What an error leaves, and how to go on."""
-        before = ["what was gathered before is in the evidence above"] if self.found.requests else []
-        if self.journal is None:
-            return [*before, "with --resume FILE a run is kept, and the same command goes on from there"]
-        return [*before, "the journal keeps what was gathered: the same command goes on from there"]
-
     def _prepare(self) -> None:
         found = self.found
         self.exercise = Exercise(self.engine, self.settings.least_drafts, self.journal)
         self.plain_exercise = Exercise(self.reference, 0, self.journal, PLAIN)
         found.facts = {"engine": self.engine.facts(), "reference": self.reference.facts()}
         same_tokens(self.engine, self.reference, found.facts)
+        found.notes += same_schema(found.facts)
         self.oddities.update(oddities_of(self.engine, self.settings))
         if self.reference.tokens_are == self.engine.tokens_are == "ids":
             self.prompts = tuple(
@@ -251,7 +245,7 @@ class _Run:
             "detectable_tv": plain.detectable(self.alpha, self.settings.power),
         }
         found.path["reference"] = thinned(plain.path)
-        if self._swapped():
+        if self.plain_exercise.refuses(found):
             return True
         if plain.found_at(self.alpha) is None:
             return False
@@ -259,17 +253,10 @@ class _Run:
         look = looks_like(plain, self.reference, self.prompts, self.settings.sampling)
         found.reasons.append(
             f"{self.reference.name}: its own tokens are not from the laws that it reports, after "
-            f"{plain.found_at(self.alpha)} tokens: {look}; nothing can be said about {self.engine.name}"
+            f"{plain.found_at(self.alpha)} tokens; {resemblance(look)}; nothing can be said about "
+            f"{self.engine.name}"
         )
         found.looks_like, found.tokens_off = look, plain.tokens_off()
-        return True
-
-    def _swapped(self) -> bool:
-        """Whether the reference speculates, so that it is none; says so."""
-        found, why = self.found, self.plain_exercise.speculates()
-        if why is None:
-            return False
-        found.verdict, found.reasons = "reference-mismatch", [*found.reasons, why]
         return True
 
     def _engine(self, stream: Stream) -> str:
@@ -336,7 +323,7 @@ class _Run:
                 "more seconds"
             )
         found.verdict = "not-rejected"
-        self._exercised()
+        self.exercise.judge(found, lambda: stream.enough(self.alpha, chosen.power))
         return stopped
 
     def _explain(self, stream: Stream) -> None:
@@ -373,7 +360,7 @@ class _Run:
         found.looks_like = looks_like(stream, self.reference, self.prompts, chosen.sampling)
         found.reasons.append(
             f"{self.engine.name}: its tokens are not from the law of {self.reference.name}, after {at} "
-            f"tokens: {found.looks_like}"
+            f"tokens; {resemblance(found.looks_like)}"
         )
         try:
             found.smallest = smallest_request(
@@ -392,7 +379,7 @@ class _Run:
         try:
             stopped = sample.run(self.exercise.add, self.plain_exercise.add, self.progress)
         finally:
-            swapped = self._swapped()
+            swapped = self.plain_exercise.refuses(self.found)
             sample.into(self.found, judged=not swapped)
         if swapped:
             return "control"
@@ -400,22 +387,8 @@ class _Run:
             raise EngineError(f"{self.engine.name}: gave nothing in {self.settings.seconds:g} s")
         self.found.drafts = self.exercise.drafts()
         if self.found.verdict == "not-rejected":
-            self._exercised()
+            self.exercise.judge(self.found, sample.enough)
         return stopped
-
-    def _exercised(self) -> None:
-        """Of an engine that is not rejected: whether its speculation was tested at all."""
-        found = self.found
-        reasons = [self.exercise.missing(found.drafts)]
-        if found.detectable_tv is not None and found.detectable_tv >= 1:
-            reasons.append(
-                f"{self.engine.name}: too few tokens to be sure of finding anything; give more --tokens"
-            )
-        for reason in filter(None, reasons):
-            found.verdict = "not-exercised"
-            found.reasons.append(reason)
-        if (note := self.exercise.unknown(found.drafts)) is not None:
-            found.notes.append(note)
 
 
 def _log10(value: float) -> float | str:

@@ -133,6 +133,11 @@ class SampleAudit:
                 self._reference(piece)
                 progress("control again", self.control.pairs, self.control.log_evidence / math.log(10))
 
+    def enough(self) -> int | None:
+        """Tokens of which something is sure to be found; None where that is not known yet."""
+        pairs = self.test.enough(0.5 * self.alpha, self.settings.power)
+        return None if pairs is None else pairs * self.settings.first
+
     @property
     def rejected(self) -> bool:
         """Whether the engine's completions are not the reference's, or not independent."""
@@ -203,8 +208,8 @@ class SampleAudit:
         at = self.test.found_at(level) if at is None else at
         found.found_after = None if at is None else at * self.settings.first
         found.reasons.append(
-            f"{self.engine.name}: its completions are not those of {self.reference.name}, after {at} pairs: "
-            f"{found.looks_like}"
+            f"{self.engine.name}: its completions are not those of {self.reference.name}, after {at} pairs; "
+            f"they look like this: {found.looks_like}"
         )
         if self.control.pairs < self.test.pairs:
             found.notes.append(

@@ -206,6 +206,11 @@ class Stream:
         """See `CoarseTest.detectable`; of all tokens together."""
         return self.test.detectable(0.5 * alpha, power)
 
+    def enough(self, alpha: float, power: float) -> int | None:
+        """Tokens of which something is sure to be found, by tens; None where no number is known to be."""
+        cut, draws = self.test.enough(0.5 * alpha, power), self.test.draws
+        return None if cut is None else 10 * math.ceil(cut * draws / self.test.cut_draws / 10)
+
     def gain_by_prompt(self) -> dict[int, float]:
         """What the logarithm of the evidence grew by during the completions of each prompt."""
         gains: dict[int, float] = defaultdict(float)

@@ -40,6 +40,8 @@ CUTS = (1 / 16, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4, 7 / 8, 15 / 16, 0.97, 
 POWERS = (0.5, 0.7, 0.8, 0.9, 1.1, 1.25, 1.5, 2.0)
 #: Laws that end where this much mass is reached.
 DEPTHS = (0.8, 0.9, 0.95, 0.99)
+# Draws that are tried to say how many are enough.
+MOST_DRAWS = 1 << 20
 # A fault in some draws only, and laws known to a band: a bet is made with all of the wealth and with parts.
 SHARES = np.array([1.0, 0.25, 0.0625])
 # First ranks of the groups of tokens whose weights are learned.
@@ -249,6 +251,26 @@ class CoarseTest:
         """
         found = [cut.detectable for cut in self.cuts(alpha, power) if 1 / 16 <= cut.at <= 15 / 16]
         return max(found)
+
+    def enough(self, alpha: float, power: float) -> int | None:
+        """The fewest draws with laws as these of which `detectable` is below 1; None where a million are not."""
+        if not self.cut_draws:
+            return None
+        other = CoarseTest(band=self.band, slack=self.slack)
+
+        def too_few(draws: int) -> bool:
+            other.cut_draws, other._open = draws, self._open * draws / self.cut_draws
+            return other.detectable(alpha, power) >= 1.0
+
+        few, many = 0, 128
+        while too_few(many):
+            few, many = many, 2 * many
+            if many > MOST_DRAWS:
+                return None
+        while many - few > 1:
+            middle = (few + many) // 2
+            few, many = (middle, many) if too_few(middle) else (few, middle)
+        return many
 
 
 def _log_mean(logs: np.ndarray) -> float:

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -54,6 +54,8 @@ __all__ = ["Detectable", "Difference", "TwoSampleTest"]
 PILOT = 32
 LEAST_PILOT = 4
 SIZES = (2, 4, 16, 64)
+# Cells below which a difference is too little to be called the law; see `TwoSampleTest.detectable`.
+LEAST_CELLS = 4
 # Half the pairs that a learned ratio is taken to have seen: for faults that are large, and for small ones.
 SCALES = ((0.5, 2.0, 8.0), (2.0, 8.0, 32.0, 128.0, 512.0))
 
@@ -147,7 +149,7 @@ class TwoSampleTest:
         """The number of pairs after which the evidence first reached ``1 / alpha``."""
         return next((i for i, log in enumerate(self._path, 1) if log >= -math.log(alpha)), None)
 
-    def detectable(self, alpha: float, power: float, least: int = 4) -> Detectable:
+    def detectable(self, alpha: float, power: float, least: int = LEAST_CELLS) -> Detectable:
         """The smallest total variation that is sure to have been found with this power; see the module.
 
         Parameters
@@ -156,18 +158,35 @@ class TwoSampleTest:
             Of groupings into so many cells or more, where the pilots have as many: the difference between two
             cells, the most frequent prefix and the others, is too little to be called the law.
         """
+        found = [
+            Detectable(min(1.0, math.sqrt(self._sure(strata, pairs, alpha, power) / pairs)), length, most)
+            for strata, pairs, length, most in self._groupings(least)
+        ]
+        return min(found, default=Detectable(1.0, self.first, 0))
+
+    def enough(self, alpha: float, power: float) -> int | None:
+        """Pairs, by tens, of which something is sure to be found; None before the pilots are over."""
         found = []
+        for strata, pairs, *_ in self._groupings(LEAST_CELLS):
+            many, before = pairs, 0
+            while many > before:  # learning the laws costs more, the more pairs there are, as a logarithm
+                before, many = many, math.ceil(self._sure(strata, many, alpha, power))
+            found.append(self.pairs - pairs + before)
+        return 10 * math.ceil(min(found) / 10) if found else None
+
+    def _groupings(self, least: int) -> Iterator[tuple[list[_Stratum], int, int, int]]:
+        """Strata of each grouping, pairs after their pilots, length and cells."""
         for i, (length, cells) in enumerate((m, size) for m in self.lengths for size in SIZES):
             strata = [one.strata[i] for one in self._prompts.values() if one.strata]
-            pairs = sum(one.pairs for one in strata)
-            if not pairs or cells < least:
-                continue
-            most = max(len(one.on) for one in strata)
-            lost = 2 * sum(regret(one.pairs, len(one.on)) for one in strata)
-            threshold = -math.log(alpha) + math.log(2 * len(self._universal)) + lost
-            tv = (math.sqrt(threshold) + math.sqrt(-math.log1p(-power))) / math.sqrt(pairs)
-            found.append(Detectable(min(1.0, tv), length, most))
-        return min(found, default=Detectable(1.0, self.first, 0))
+            if (pairs := sum(one.pairs for one in strata)) and cells >= least:
+                yield strata, pairs, length, max(len(one.on) for one in strata)
+
+    def _sure(self, strata: list[_Stratum], pairs: int, alpha: float, power: float) -> float:
+        """Pairs times the square of the total variation that is sure to be found in so many pairs."""
+        share = pairs / sum(one.pairs for one in strata)
+        lost = 2 * sum(regret(round(share * one.pairs), len(one.on)) for one in strata)
+        threshold = -math.log(alpha) + math.log(2 * len(self._universal)) + lost
+        return (math.sqrt(threshold) + math.sqrt(-math.log1p(-power))) ** 2
 
     def witness(self, alpha: float, most: int = 5) -> list[Difference]:
         """The prefixes on whose frequencies there is most evidence, of those that the pilots had.

@@ -35,7 +35,7 @@ TONES = {
 SAID = {
     "rejected": "Rejected: with speculation this engine does not emit what it emits without.",
     "not-rejected": "Not rejected: no difference from the engine without speculation was found.",
-    "reference-mismatch": "Nothing can be said: the reference itself failed the test.",
+    "reference-mismatch": "Nothing can be said: the reference itself failed the test, or it speculates.",
     "not-exercised": "Nothing can be said: speculation was hardly at work, or there were too few tokens.",
     "error": "Nothing can be said: the audit did not come to its end.",
 }
@@ -50,12 +50,12 @@ NEXT = {
         "--seconds for smaller differences, and audit again after each change of engine, model or setting."
     ),
     "reference-mismatch": (
-        "Look at the reference before the engine: that it takes every sampling parameter and seed as asked, "
+        "Look at the reference before the engine: that the two addresses are not swapped, that it takes every sampling parameter and seed as asked, "
         "that its log-probabilities are those that it samples from, that nothing else changes its requests; "
         "then audit again, or with --mode samples if it was --mode laws."
     ),
     "not-exercised": (
-        "See that speculation is on and its draft is loaded, and give prompts of which it gets some tokens "
+        "See that the draft is loaded and the two addresses are not swapped, and give prompts of which it gets some tokens "
         "right and some wrong, or more --tokens; then audit again."
     ),
     "error": (
@@ -78,7 +78,7 @@ def audit_page(result: AuditResult, command: str) -> str:
     """
     said = sentences(result)
     said = said[: len(said) - len(result.notes)]
-    looks = f" It looks like this: {result.looks_like}." if result.looks_like else ""
+    looks = f" {_looks(result.looks_like)}." if result.looks_like else ""
     found = card(
         printable(result.engine, None), result.verdict.replace("-", " "), TONES[result.verdict],
         f"against {printable(result.reference, None)}, {_MODES[result.mode]}", _numbers(result),
@@ -98,6 +98,10 @@ def audit_page(result: AuditResult, command: str) -> str:
     ]
     title = f"Audit of {printable(result.engine)}"
     return document(title, printable(SAID[result.verdict] + looks, None), [part for part in parts if part])
+
+
+def _looks(like: str) -> str:
+    return f"It looks {like}" if like.startswith("like ") else f"It looks like this: {like}"
 
 
 _MODES = {"laws": "tokens against its law", "samples": "first tokens against its own"}

@@ -142,7 +142,8 @@ def _control(result: AuditResult) -> list[str]:
         many = f"{control['tokens']} tokens" if "tokens" in control else f"{control['pairs']} pairs"
         found.append(
             f"Control: the reference through the same test, {many}, evidence "
-            f"{plainly(control['log10_evidence'])} (rejected at {1 / result.alpha_per_test:,.0f})."
+            f"{plainly(control['log10_evidence'])} (1 is nothing found, rejected at "
+            f"{1 / result.alpha_per_test:,.0f})."
         )
     if band:
         ways = ", ".join(
@@ -229,19 +230,20 @@ def print_files(found: Mapping[str, Any], console: Any) -> None:
 def audit_cases(result: AuditResult) -> list[Case]:
     """The demand that an engine is not rejected; where nothing can be said, an error."""
     facts = _facts(result.result(), "mode", "tokens", "log10_evidence", "seed")
-    return [_case(result.engine, result.verdict, sentences(result), facts)]
+    facts |= {f"draft_tokens_{name}": result.drafts.get(name) for name in ("drafted", "accepted")}
+    return [_case(result.engine, result.verdict, sentences(result), facts, result.notes)]
 
 
 def files_cases(found: Mapping[str, Any]) -> list[Case]:
     """The same of a file of completions."""
     facts = _facts(found, "pairs", "log_evidence", "found_at")
     rejected = [f"its completions are not those of {found['off']}"] if found["verdict"] == "rejected" else []
-    return [_case(found["on"], found["verdict"], [*rejected, *found["notes"]], facts)]
+    return [_case(found["on"], found["verdict"], [*rejected, *found["notes"]], facts, found["notes"])]
 
 
-def _case(name: str, verdict: str, why: list[str], facts: dict[str, Any]) -> Case:
+def _case(name: str, verdict: str, why: list[str], facts: dict[str, Any], notes: list[str]) -> Case:
     told = None if verdict == "not-rejected" else ": ".join([verdict, "\n".join(why)])
-    return Case(name, "not rejected", told, verdict != "rejected", facts)
+    return Case(name, "not rejected", told, verdict != "rejected", facts, notes=notes)
 
 
 def _facts(report: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -35,6 +35,8 @@ class Case:
         The numbers behind it, plain values; None is left out.
     file : str or None
         The source file that it is about, for annotations.
+    notes : sequence of str
+        What limits a demand that is met: a property of the case, and warnings among the annotations.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Case:
     unsaid: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
     file: str | None = None
+    notes: Sequence[str] = ()
 
     @property
     def title(self) -> str:
@@ -76,6 +79,7 @@ def junit_xml(command: str, cases: Sequence[Case]) -> bytes:
 def _element(command: str, case: Case) -> ElementTree.Element:
     element = ElementTree.Element("testcase", classname=f"resispec-verify.{command}", name=_xml(case.title))
     facts = {name: value for name, value in case.facts.items() if value is not None}
+    facts |= {"notes": "; ".join(case.notes)} if case.notes else {}
     if facts:
         properties = ElementTree.SubElement(element, "properties")
         for name, value in facts.items():
@@ -97,15 +101,17 @@ def _xml(text: str) -> str:
 
 
 def github_lines(cases: Iterable[Case]) -> list[str]:
-    """A workflow command ``::error ...`` for each demand that is not met."""
+    """A workflow command ``::error ...`` for each demand that is not met, ``::warning ...`` for notes of others."""
     lines = []
     for case in cases:
+        words = {"title": f"resispec-verify: {case.title}"}
+        if case.file is not None:
+            words = {"file": case.file, **words}
+        said = ",".join(f"{name}={_property(value)}" for name, value in words.items())
         if case.unmet is not None:
-            words = {"title": f"resispec-verify: {case.title}"}
-            if case.file is not None:
-                words = {"file": case.file, **words}
-            said = ",".join(f"{name}={_property(value)}" for name, value in words.items())
             lines.append(f"::error {said}::{_data(case.unmet)}")
+        else:
+            lines += [f"::warning {said}::{_data(note)}" for note in case.notes]
     return lines
 
 

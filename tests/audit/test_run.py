@@ -61,7 +61,7 @@ def test_a_fault_is_rejected_and_named(fault, how, named):
     assert found.looks_like is not None
     # Without the draft's law a greedy draft is both too greedy and too cold.
     assert named in found.looks_like if named == "too greedy: as if" else found.looks_like.startswith(named)
-    assert f"after {found.found_after} tokens: {found.looks_like}" in found.reasons[0]
+    assert f"after {found.found_after} tokens; they look like this: {found.looks_like}" in found.reasons[0]
     assert found.found_after is not None
     assert found.found_after <= found.tokens <= how.get("tokens", SETTINGS.tokens)
     assert found.detectable_tv is None
@@ -172,7 +172,12 @@ def test_without_drafts_that_are_asked_for_it_is_not_rejected():
 def test_too_few_tokens_to_find_anything_are_not_exercised(mode):
     found = run(None, tokens=200, mode=mode, least_drafts=1)
     assert (found.verdict, found.stopped, found.detectable_tv) == ("not-exercised", "tokens", 1.0)
-    assert found.reasons == ["engine: too few tokens to be sure of finding anything; give more --tokens"]
+    (reason,) = found.reasons
+    said = "engine: too few tokens to be sure of finding anything; "
+    if mode == "laws":  # and they are: the next test
+        assert reason == f"{said}about 330 are enough (--tokens, --seconds)"
+    else:
+        assert reason.startswith(f"{said}about ")
     assert sum("too few" in line.lower() for line in sentences(found)) == 1
 
 
@@ -193,6 +198,22 @@ def test_a_reference_that_drafts_itself_is_none(mode, how, least):
     )
     assert found.detectable_tv is None
     assert not any("the total variation is that" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("mode", ["laws", "samples"])
+def test_so_many_as_are_called_enough_are_enough(mode):
+    few = run(None, tokens=200, mode=mode, least_drafts=1)
+    enough = int(re.split(r"about (\d+) are", few.reasons[0])[1])
+    assert run(None, tokens=enough, mode=mode, least_drafts=1).verdict == "not-rejected"
+    # Nor are far fewer: completions have up to 24 tokens, and what is to be learned is estimated.
+    assert run(None, tokens=int(0.7 * enough), mode=mode, least_drafts=1).verdict == "not-exercised"
+
+
+def test_engines_that_are_asked_in_two_ways_are_noted():
+    engine, reference = two(None)
+    reference.facts = lambda: {"schema": "other"}
+    found = audit(engine, reference, replace(SETTINGS, tokens=400))
+    assert "the engine is asked as fake, the reference as other: are they the same engine?" in found.notes
 
 
 def test_counters_of_a_dead_server_hide_nothing():

@@ -125,6 +125,21 @@ def test_a_draft_that_is_not_loaded_is_status_1(cli, served, tmp_path, schema, m
         assert cli(*[0 if one == 8 else one for one in asked]).status == 0  # --least-drafts 0
 
 
+def test_what_is_not_known_of_speculation_is_told_to_ci(cli, tmp_path):
+    """A function that returns ids only: it is not rejected, and nobody can say whether it speculates."""
+    file, report = functions(tmp_path), tmp_path / "junit.xml"
+    law = ("--law", f"{file}:law", "--encode", f"{file}:encode")
+    ci = ("--junit", report, "--annotations", "github")
+    run = cli("audit", f"{file}:generate", "--reference", f"{file}:plain", *law, *SMALL, *ci)
+    assert run.status == 0, run.err
+    note = "does not report how many draft tokens were accepted and rejected: whether speculation was on is not"
+    assert note in report.read_text()
+    assert 'name="notes"' in report.read_text()
+    (line,) = run.err.splitlines()
+    assert line.startswith("::warning title=resispec-verify%3A ")
+    assert note in line
+
+
 @pytest.mark.parametrize("schema", ["llamacpp", "vllm"])
 @pytest.mark.parametrize("mode", ["laws", "samples"])
 def test_swapped_addresses_are_status_1(cli, served, schema, mode):
