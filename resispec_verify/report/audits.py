@@ -241,7 +241,7 @@ def files_cases(found: Mapping[str, Any]) -> list[Case]:
 
 def _case(name: str, verdict: str, why: list[str], facts: dict[str, Any]) -> Case:
     told = None if verdict == "not-rejected" else ": ".join([verdict, "\n".join(why)])
-    return Case(name, "not rejected", told, verdict != "rejected", facts)
+    return Case(name, "must not be rejected", told, verdict != "rejected", facts)
 
 
 def _facts(report: Mapping[str, Any], *names: str) -> dict[str, Any]:
