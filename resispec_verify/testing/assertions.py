@@ -12,7 +12,7 @@ from resispec_verify.sampler_check.check import CheckResult, CheckSettings, chec
 from resispec_verify.sampler_check.draft import check_declared_draft
 from resispec_verify.sampler_check.lines import at_an_end_only, lines
 from resispec_verify.sampler_check.pairs import given_check
-from resispec_verify.sampler_check.sources.styles import named_input
+from resispec_verify.sampler_check.sources.styles import inputs_of_witness
 
 __all__ = ["assert_draft_as_declared", "assert_lossless"]
 
@@ -125,8 +125,8 @@ def _again(name: str, result: CheckResult, settings: CheckSettings, pairs: Any) 
     words = []
     if "target" in witness:
         words.append(f"pairs=[({witness['target']!r}, {witness['draft']!r})]")
-    elif (alone := named_input(witness, settings.style)) is not None:
-        words.append(f"pairs=[{alone!r}]")
+    elif (alone := inputs_of_witness(witness, settings.style)) is not None:
+        words.append(f"pairs={alone!r}")
     elif pairs is not None:
         words.append("pairs=...")
     elif not settings.search:
@@ -136,4 +136,5 @@ def _again(name: str, result: CheckResult, settings: CheckSettings, pairs: Any) 
         for field in dataclasses.fields(settings)
         if field.name not in _NOT_REPEATED and getattr(settings, field.name) != field.default
     ]
-    return f"assert_lossless({', '.join([name, *words])}, draws={settings.draws}, seed={settings.seed})"
+    again = f"assert_lossless({', '.join([name, *words])}, draws={settings.draws}, seed={settings.seed})"
+    return f"{again}  # the whole run" if "pairs=..." in words else again
