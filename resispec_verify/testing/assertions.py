@@ -43,12 +43,13 @@ def assert_lossless(
         Default: the battery and a search for the worst pair; with pairs, there is no search unless
         ``search=True``.
     style : {"tokens", "candidates", "uniforms", "block", "tree", "text"}
+        How it is called.
     draws : int
         Most draws a pair; the battery gives wide pairs fewer.
     seconds : float
         Stop after this long, and say what was found so far.
     **settings
-        Of `resispec_verify.sampler_check.check.CheckSettings`: alpha, seed, candidates, proposal, rule, ...
+        Of `resispec_verify.sampler_check.settings.CheckSettings`: alpha, seed, candidates, proposal, rule, ...
 
     Returns
     -------

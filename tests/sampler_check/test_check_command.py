@@ -263,3 +263,10 @@ def test_inputs_that_are_chosen_are_all_that_is_tried_unless_a_search_is_asked_f
     for excluded in (["--no-search"], ["--only-logits", "--logits", "nowhere.pt"]):
         assert check("samplers_of_mine:good", "--search", *excluded) == 2
     assert "--search is excluded by" in capfd.readouterr().err
+
+
+def test_a_name_like_no_other_lists_the_first_functions(tmp_path, here, capfd):
+    names = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
+    (tmp_path / "many.py").write_text("".join(f"def {name}(): ...\n" for name in names))
+    assert main(["check", f"{tmp_path}/many.py:sampler"]) == 2
+    assert "(there are: alpha, beta, gamma, delta, epsilon, zeta and 2 more)" in capfd.readouterr().err
