@@ -49,7 +49,7 @@ def assert_lossless(
     seconds : float
         Stop after this long, and say what was found so far.
     **settings
-        Of `resispec_verify.sampler_check.settings.CheckSettings`: alpha, seed, candidates, proposal, rule, ...
+        Of `resispec_verify.sampler_check.settings.CheckSettings`: alpha, seed, candidates, proposal, ...
 
     Returns
     -------
