@@ -19,7 +19,7 @@ from resispec_verify.report.answers import check_cases, print_check
 from resispec_verify.report.table import print_lines, printable
 from resispec_verify.sampler_check.battery import Input
 from resispec_verify.sampler_check.settings import DRAWS, CheckSettings, check_report
-from resispec_verify.sampler_check.sources.styles import STYLES, inputs_of, named_input, named_inputs
+from resispec_verify.sampler_check.sources.styles import STYLES, inputs_of, inputs_of_witness, named_inputs
 from resispec_verify.tables.reading import Reading, pairs_of, resolved
 
 # Of a dump, unless --positions says which.
@@ -90,7 +90,7 @@ class PairOptions(TemperatureOption, DumpOptions, HandOptions):
     Attributes
     ----------
     target
-        Target probabilities by hand, "0.5,0.3,0.2", instead of the battery.
+        Target probabilities by hand, "0.5,0.3,0.2", instead of the battery and the search.
     logits
         Also the positions of these dumps.
     temperature
@@ -98,7 +98,7 @@ class PairOptions(TemperatureOption, DumpOptions, HandOptions):
     """
 
     input: Names | None = None
-    """An input of the style's fixed battery by name; repeat for several. Default: all."""
+    """Only this input of the style's fixed battery, and no search; repeat for several. Default: all."""
     positions: Text | None = None
     """Range A:B of positions of a dump, 0-based, B excluded. Default: the first four."""
     only_logits: Flag = False
@@ -157,12 +157,21 @@ class EffortOptions(Options):
     """A call that takes longer is an error."""
     no_search: Flag = False
     """Do not search for the worst pair for this sampler."""
+    search: Flag = False
+    """Search for it also with --input, or --target and --draft, which are else all that is tried."""
     no_boundary: Flag = False
     """Do not try uniforms at their ends, 0 and the largest below 1."""
     fail_ends: Literal["all", "float32", "none"] = "all"
     """Faults at an end that fail a run: all; float32, those seen once in 2**25 draws or oftener; none."""
     seed: Count = 0
     """Of all draws."""
+
+    def searching(self, pairs: PairOptions) -> bool:
+        """Whether the worst pair is searched for: not where inputs are chosen, unless it is asked for."""
+        if self.search and (self.no_search or pairs.only_logits):
+            raise InputError("--search is excluded by --no-search and --only-logits; leave one of them out")
+        chosen = pairs.input or pairs.by_hand or pairs.only_logits
+        return self.search or not (self.no_search or chosen)
 
 
 def check(
@@ -193,7 +202,7 @@ def check(
         arrays=call.arrays,
         alpha=effort.alpha, power=effort.power, draws=DRAWS if effort.draws is None else effort.draws,
         seconds=effort.seconds, call_seconds=effort.call_seconds,
-        search=not (effort.no_search or pairs.only_logits), boundary=not effort.no_boundary,
+        search=effort.searching(pairs), boundary=not effort.no_boundary,
         fail_ends=effort.fail_ends, seed=effort.seed,
     )  # fmt: skip
     result = check_apart.run_apart(
@@ -231,14 +240,16 @@ def _of_logits(dump: FlatDump, reading: Reading) -> Reading:
 
 def _again(sampler: str, witness: dict[str, Any], *groups: Options) -> str:
     """A command that leads to a rejection again: on the input that was rejected alone, where it has a name or
-    is small.
+    is small; else by the whole run.
     """
-    values, names = values_of(*groups), AGAIN
+    values, names, what = values_of(*groups), AGAIN, "Again"
     if "target" in witness:
         values |= {law: ",".join(map(repr, witness[law])) for law in ("target", "draft")}
         names = tuple(name for name in AGAIN if name not in OF_INPUTS)
-    elif (alone := named_input(witness, values["style"])) is not None:
-        values["input"] = [alone]
+    elif (alone := inputs_of_witness(witness, values["style"])) is not None:
+        values["input"] = alone
         names = tuple(name for name in AGAIN if name not in OF_DUMPS)
+    else:
+        what = "Again, the whole run"
     words = words_of({name: values[name] for name in names}, defaults_of(*groups))
-    return f"Again: {shlex.join([PROGRAM, 'check', sampler, *words, '--seed', str(values['seed'])])}"
+    return f"{what}: {shlex.join([PROGRAM, 'check', sampler, *words, '--seed', str(values['seed'])])}"

@@ -72,14 +72,15 @@ def _is_file(where: str) -> bool:
 
 
 def _others(name: str, holder: Any, wanted: Callable[[Any], bool]) -> str:
-    """What there is instead: the nearest name, or all where they are few."""
+    """What there is instead: the nearest name, or the first ones."""
     home = getattr(holder, "__name__", None)
     names = [
         key
         for key, value in getattr(holder, "__dict__", {}).items()
         if key[:1] != "_" and wanted(value) and not _imported_there(value, home)
     ]
-    shown = f" (there are: {', '.join(names)})" if 0 < len(names) <= MOST_SHOWN else "; check the name"
+    more = f" and {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
+    shown = f" (there are: {', '.join(names[:MOST_SHOWN])}{more})" if names else "; check the name"
     return did_you_mean(name, names) or shown
 
 

@@ -76,7 +76,7 @@ def check_cases(sampler: str, result: CheckResult) -> list[Case]:
         for key in ("verdict", "draws", "alpha", "power", "detectable_tv", "not_reached", "stopped", "seed")
     }
     file = name if name.endswith(".py") and function.isidentifier() else None
-    return [Case(sampler, "not rejected", told, result.verdict == "error", facts, file)]
+    return [Case(sampler, "must not be rejected", told, result.verdict == "error", facts, file)]
 
 
 def _stream(row: dict[str, Any], *, failed: bool) -> dict[str, str]:

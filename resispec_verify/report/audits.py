@@ -243,7 +243,7 @@ def files_cases(found: Mapping[str, Any]) -> list[Case]:
 
 def _case(name: str, verdict: str, why: list[str], facts: dict[str, Any], notes: list[str]) -> Case:
     told = None if verdict == "not-rejected" else ": ".join([verdict, "\n".join(why)])
-    return Case(name, "not rejected", told, verdict != "rejected", facts, notes=notes)
+    return Case(name, "must not be rejected", told, verdict != "rejected", facts, notes=notes)
 
 
 def _facts(report: Mapping[str, Any], *names: str) -> dict[str, Any]:

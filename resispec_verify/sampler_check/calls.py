@@ -93,7 +93,7 @@ class Caller:
                 os._exit(1)  # a fork that came out of the sampler must not go on with the run
 
     def _place(self, error: BaseException) -> str:
-        """Where it was raised: the innermost frame outside of installed packages; and how it was called, where
+        """Where it was raised: the innermost frame outside of installed packages; and how it was called, if
         that may be the cause.
         """
         frames = traceback.extract_tb(error.__traceback__)[1:]

@@ -231,14 +231,26 @@ class _Run:
 
     def _failed(self) -> list[str]:
         """What the sampler raised, each once, with where."""
-        where: dict[str, list[str]] = {}
-        for error, name in [*((one.error, one.name) for one in self.probes + self.small), *self.errors]:
+        where: dict[str, tuple[list[str], list[int]]] = {}
+        failed = [(one.error, one.source.name, one.rows) for one in self.probes + self.small]
+        for error, name, rows in [*failed, *((error, name, None) for error, name in self.errors)]:
             if error is not None:
-                where.setdefault(error, []).append(name)
-        return [
-            f"{error} (on {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''})"
-            for error, names in where.items()
-        ]
+                names, batches = where.setdefault(error, ([], []))
+                if rows is None:
+                    names.append(name)
+                else:
+                    batches.append(rows)
+        return [f"{error} (on {self._places(*found)})" for error, found in where.items()]
+
+    def _places(self, names: list[str], batches: list[int]) -> str:
+        """The first of some inputs and how many more; and the sizes of small batches, those of the first."""
+        told = names[:1]
+        if len(names) > 1:
+            told = [f"{names[0]} and {len(names) - 1} more input{'s' * (len(names) > 2)}"]
+        if batches:
+            small = f"{self.sources[0].name} with {', '.join(map(str, batches))} rows a call"
+            told.append(f"on {small}" if told else small)
+        return ", and ".join(told)
 
     def _draws(self) -> int:
         return self.extra + sum(probe.fit.draws + probe.tried for probe in self.small + self.probes)

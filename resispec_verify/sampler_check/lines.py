@@ -87,9 +87,8 @@ def _error_rate(result: CheckResult) -> str:
 def _witness(witness: dict) -> list[str]:
     rows = "" if witness["rows"] is None else f", {witness['rows']} rows a call"
     about = f" ({witness['about']})" if "about" in witness else ""
-    found = [
-        f"On input {witness['input']!r}{about}{rows}, after {witness['draws']} draws (seed {witness['seed']}):"
-    ]
+    where = f"{witness['input']!r}{about}{rows}"
+    found = [f"On input {where}, after {witness['draws']} draws (seed {witness['seed']}):"]
     if (off := witness.get("first_off")) is not None:
         found += _first_off(off)
     if "target" in witness:
@@ -117,11 +116,11 @@ def _witness(witness: dict) -> list[str]:
 def _first_off(off: dict) -> list[str]:
     """Which position is off, and the laws there."""
     prefix = " ".join(map(str, off["prefix"]))
+    begin = f"{prefix} {off['token']}".strip()
     after = f" after {prefix}" if prefix else ""
     found = [
         f"  first off at position {off['position']} of {off['positions']}: "
-        f"{written(off['seen'])} of the draws begin with {' '.join(map(str, [*off['prefix'], off['token']]))}, "
-        f"target {written(off['target'])}"
+        f"{written(off['seen'])} of the draws begin with {begin}, target {written(off['target'])}"
     ]
     if 0 < len(off.get("target_law", ())) <= _SMALL:
         laws = {"target": off["target_law"], "draft": off["draft_law"], "emitted": off["seen_law"]}
@@ -188,7 +187,7 @@ def _not_rejected(result: CheckResult) -> list[str]:
 
 
 def bounds(result: CheckResult) -> str:
-    """The least and the largest total variation that would have been found, each with its input; or nothing."""
+    """The least and the largest total variation that would have been found, with their inputs; or nothing."""
     rows = [row for row in _by_bound(result) if row["detectable_tv"] < 1.0]
     return " and of ".join(map(_bound, rows if len(rows) < 2 else (rows[0], rows[-1])))
 

@@ -12,7 +12,7 @@ from resispec_verify.sampler_check.check import CheckResult, CheckSettings, chec
 from resispec_verify.sampler_check.draft import check_declared_draft
 from resispec_verify.sampler_check.lines import at_an_end_only, lines
 from resispec_verify.sampler_check.pairs import given_check
-from resispec_verify.sampler_check.sources.styles import named_input
+from resispec_verify.sampler_check.sources.styles import inputs_of_witness
 
 __all__ = ["assert_draft_as_declared", "assert_lossless"]
 
@@ -43,12 +43,13 @@ def assert_lossless(
         Default: the battery and a search for the worst pair; with pairs, there is no search unless
         ``search=True``.
     style : {"tokens", "candidates", "uniforms", "block", "tree", "text"}
+        How it is called.
     draws : int
         Most draws a pair; the battery gives wide pairs fewer.
     seconds : float
         Stop after this long, and say what was found so far.
     **settings
-        Of `resispec_verify.sampler_check.check.CheckSettings`: alpha, seed, candidates, proposal, rule, ...
+        Of `resispec_verify.sampler_check.settings.CheckSettings`: alpha, seed, candidates, proposal, ...
 
     Returns
     -------
@@ -125,8 +126,8 @@ def _again(name: str, result: CheckResult, settings: CheckSettings, pairs: Any) 
     words = []
     if "target" in witness:
         words.append(f"pairs=[({witness['target']!r}, {witness['draft']!r})]")
-    elif (alone := named_input(witness, settings.style)) is not None:
-        words.append(f"pairs=[{alone!r}]")
+    elif (alone := inputs_of_witness(witness, settings.style)) is not None:
+        words.append(f"pairs={alone!r}")
     elif pairs is not None:
         words.append("pairs=...")
     elif not settings.search:
@@ -136,4 +137,5 @@ def _again(name: str, result: CheckResult, settings: CheckSettings, pairs: Any) 
         for field in dataclasses.fields(settings)
         if field.name not in _NOT_REPEATED and getattr(settings, field.name) != field.default
     ]
-    return f"assert_lossless({', '.join([name, *words])}, draws={settings.draws}, seed={settings.seed})"
+    again = f"assert_lossless({', '.join([name, *words])}, draws={settings.draws}, seed={settings.seed})"
+    return f"{again}  # the whole run" if "pairs=..." in words else again

@@ -48,7 +48,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
     terminalreporter.section("samplers not rejected (no proof)")
     for name, result in assertions.passed:
-        found = lines.bounds(result) or ("" if result.detectable_tv is None else f"{result.detectable_tv:.4f}")
+        found = lines.bounds(result) or (
+            "" if result.detectable_tv is None else f"{result.detectable_tv:.4f}"
+        )
         bound = f", a TV of {found} would have been found" if found else ""
         if result.not_reached:
             bound += f", not reached: {', '.join(result.not_reached)}"

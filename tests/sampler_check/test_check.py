@@ -31,7 +31,7 @@ BAD = {
     "raised ValueError: two lines": raises,
     "raised SystemExit: 0": leaves,
     "of shape (5,)": lambda p, q, rng: np.zeros(5, dtype=int),
-    "of shape ()": lambda p, q, rng: None,
+    "returned None for tokens; is a return missing?": lambda p, q, rng: None,
     "entry 3, outside of 0..2": lambda p, q, rng: np.full(len(p), 3),
     "entry -1, outside of 0..2": lambda p, q, rng: np.full(len(p), -1),
     "NaN": lambda p, q, rng: np.full(len(p), np.nan),

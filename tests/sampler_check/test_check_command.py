@@ -230,3 +230,43 @@ def test_one_cause_is_printed_once_and_nothing_is_said_of_no_draws(tmp_path, her
     assert "raises.py:3 in sampler" in out
     row = next(line.split() for line in out.splitlines() if line.split()[:1] == ["v4"])
     assert row == ["v4", "0", "-", "-", "-", "-", "yes"]
+
+
+ONE_LAW_A_CALL = """
+import numpy as np
+def sampler(target, draft, rng):
+    return rng.choice(target.shape[1], p=target[0], size=len(target))
+"""
+
+
+def test_rows_that_differ_are_repeated_by_their_two_inputs(tmp_path, here, capfd):
+    (tmp_path / "one.py").write_text(ONE_LAW_A_CALL)
+    words = ["--draws", "30000", "--no-search", "--no-boundary"]
+    assert main(["check", f"{tmp_path}/one.py:sampler", *words]) == 1
+    out = capfd.readouterr().out
+    assert "On input 'rows of v4 and equal'" in out
+    line = next(line for line in out.splitlines() if line.startswith("Again: "))
+    again = line.removeprefix("Again: resispec-verify ").split()
+    assert again[2:6] == ["--input", "v4", "--input", "equal"]
+    assert main(again) == 1
+    assert "On input 'rows of v4 and equal'" in capfd.readouterr().out
+
+
+def test_inputs_that_are_chosen_are_all_that_is_tried_unless_a_search_is_asked_for(module, here, capfd):
+    seen = []
+    for more in ([], ["--search"]):
+        words = ["--input", "base", "--draws", "300", "--no-boundary", *more, "--json", "-"]
+        assert check("samplers_of_mine:good", *words) == 0
+        seen.append(json.loads(capfd.readouterr().out)["results"][0])
+    assert seen[1]["draws"] > 10_000 > seen[0]["draws"]
+    assert seen[1]["tests"] > seen[0]["tests"]
+    for excluded in (["--no-search"], ["--only-logits", "--logits", "nowhere.pt"]):
+        assert check("samplers_of_mine:good", "--search", *excluded) == 2
+    assert "--search is excluded by" in capfd.readouterr().err
+
+
+def test_a_name_like_no_other_lists_the_first_functions(tmp_path, here, capfd):
+    names = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"]
+    (tmp_path / "many.py").write_text("".join(f"def {name}(): ...\n" for name in names))
+    assert main(["check", f"{tmp_path}/many.py:sampler"]) == 2
+    assert "(there are: alpha, beta, gamma, delta, epsilon, zeta and 2 more)" in capfd.readouterr().err

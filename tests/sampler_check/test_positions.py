@@ -108,6 +108,11 @@ def test_a_crash_says_nothing_of_ends_and_counts_inputs():
     result = check_sampler(crashes, CheckSettings(draws=3000, search=False))
     assert "Ends of the uniforms" not in "\n".join(lines(result))
     assert result.ends["verdict"] == "not-tested"
+    (reason,) = result.reasons
+    listed = [row["input"] for row in result.inputs if row["rows"] is None]
+    assert (
+        f"(on {listed[0]} and {len(listed) - 1} more inputs, and on base with 1, 2, 4, 8, 64 rows" in reason
+    )
 
 
 def test_a_forgotten_return_is_named():

@@ -147,7 +147,7 @@ def test_reserved_tokens_as_logits_warn_of_nothing(give, style, name):
 
 
 def test_ragged_inputs_have_names_of_their_own():
-    from resispec_verify.sampler_check.sources.styles import named_input, named_inputs
+    from resispec_verify.sampler_check.sources.styles import inputs_of_witness, named_inputs
 
     settings = CheckSettings(
         draws=300, search=False, batches=(), boundary=False, style="block", ragged=True, flat=True
@@ -159,7 +159,9 @@ def test_ragged_inputs_have_names_of_their_own():
     result = check_sampler(fails, settings, inputs=named_inputs(["bonus", "random-3"], "block"))
     names = [row["input"] for row in result.inputs if row["rows"] is None]
     assert names[:4] == ["bonus", "bonus, ragged", "random-3", "random-3, ragged"]
-    assert named_input({"input": "random-3, ragged"}, "block") == "random-3"
+    assert inputs_of_witness({"input": "random-3, ragged"}, "block") == ["random-3"]
+    assert inputs_of_witness({"input": "rows of v4 and equal"}, "tokens") == ["v4", "equal"]
+    assert inputs_of_witness({"input": "rows of v4 and by hand"}, "tokens") is None
 
 
 def test_an_interval_that_reaches_zero_says_why_and_gives_no_frequency_alone():

@@ -206,7 +206,9 @@ def test_the_plugin_in_a_project_of_its_own(tmp_path: Path):
         in done.stdout
     )
     summary = done.stdout.partition("samplers not rejected (no proof)")[2]
-    assert re.search(r"ours: \d+ draws, a TV of 0\.\d+ on '(base|v4)' and of 0\.\d+ on '.+' would have", summary)
+    assert re.search(
+        r"ours: \d+ draws, a TV of 0\.\d+ on '(base|v4)' and of 0\.\d+ on '.+' would have", summary
+    )
     assert "called os._exit(0), which ends the process at test_ours.py:" in done.stdout
     wrong = done.stdout.partition("test_misspelt _")[2].partition("____ ")[0].partition("==== ")[0]
     assert "did you mean 'block'?" in wrong

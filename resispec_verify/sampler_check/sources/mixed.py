@@ -11,8 +11,10 @@ from resispec_verify.sampler_check.calls import Caller
 from resispec_verify.sampler_check.sources.drawing import draw_candidates
 from resispec_verify.sampler_check.sources.drawn import Drawn, drawn_of
 
-__all__ = ["MixedSource", "mixed"]
+__all__ = ["AND", "ROWS_OF", "MixedSource", "mixed"]
 
+#: Of the name: rows of base and v4.
+ROWS_OF, AND = "rows of ", " and "
 # Width of the pairs that are mixed at most.
 _NARROW = 64
 
@@ -28,7 +30,7 @@ class MixedSource:
     kind = "token"
 
     def __init__(self, first: Any, second: Any) -> None:
-        self.name = f"rows of {first.name} and {second.name}"
+        self.name = f"{ROWS_OF}{first.name}{AND}{second.name}"
         self.sources, self.proposal, self.handing = (first, second), first.proposal, first.handing
         # As many candidates as both drafts can give.
         self.candidates = min(

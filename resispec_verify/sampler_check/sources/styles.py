@@ -8,12 +8,13 @@ from typing import Any
 from resispec_verify.errors import InputError, did_you_mean
 from resispec_verify.sampler_check.sources.block import BLOCK, RAGGED
 from resispec_verify.sampler_check.sources.handing import Handing
+from resispec_verify.sampler_check.sources.mixed import AND, ROWS_OF
 from resispec_verify.sampler_check.sources.style import Style
 from resispec_verify.sampler_check.sources.text import TEXT
 from resispec_verify.sampler_check.sources.tokens import CANDIDATES, TOKENS, UNIFORMS
 from resispec_verify.sampler_check.sources.tree import TREE
 
-__all__ = ["STYLES", "arguments_of", "handing_of", "inputs_of", "named_input", "named_inputs"]
+__all__ = ["STYLES", "arguments_of", "handing_of", "inputs_of", "inputs_of_witness", "named_inputs"]
 
 STYLES: dict[str, Style] = {style.name: style for style in (TOKENS, CANDIDATES, UNIFORMS, BLOCK, TREE, TEXT)}
 
@@ -38,10 +39,16 @@ def named_inputs(names: Sequence[str], style: str = "tokens") -> list[Any]:
     return [STYLES[style].named(name) for name in names]
 
 
-def named_input(witness: dict[str, Any], style: str) -> str | None:
-    """The name under which the input of a witness is a fixed one of the style; None where it is none."""
-    name = str(witness.get("input", "")).removesuffix(RAGGED)
-    return name if name in STYLES[style].names else None
+def inputs_of_witness(witness: dict[str, Any], style: str) -> list[str] | None:
+    """The names of the fixed inputs of a style that lead to a witness again; None where it is on none.
+
+    Rows of two inputs come again where both are given: two that have one width are always mixed.
+    """
+    name, there = str(witness.get("input", "")).removesuffix(RAGGED), STYLES[style].names
+    for names in ([name], name.removeprefix(ROWS_OF).split(AND)):
+        if all(one in there for one in names):
+            return names
+    return None
 
 
 def handing_of(settings: Any) -> Handing:
