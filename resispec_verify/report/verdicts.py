@@ -32,7 +32,7 @@ def print_verdicts(rows: Sequence[Row], console: Any, facts: Mapping[str, Any]) 
 
 def _reading(facts: Mapping[str, Any]) -> list[str]:
     """How the dumps were read, where that is not obvious, and rows that hardly a model gave."""
-    lines = [f"{printable(note['path'])}: {printable(note['text'])}" for note in facts["notes"]]
+    lines = [f"{printable(note['path'])}: {printable(note['text'], None)}" for note in facts["notes"]]
     for found in facts["constant_rows"]:
         first, count = found["positions"][0], len(found["positions"])
         lines.append(

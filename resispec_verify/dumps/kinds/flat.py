@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from resispec_verify.dumps.checks.companions import check_companions
 from resispec_verify.dumps.checks.looks import probabilities
 from resispec_verify.dumps.checks.whole import stated_vocabulary
+from resispec_verify.dumps.formats.foreign import unnamed
 from resispec_verify.dumps.formats.mapped import repeats
 from resispec_verify.dumps.kinds.keys import (
     DRAFT_KEYS,
@@ -171,6 +173,9 @@ def flat_from_mapping(
     """
     mapping = as_mapping(path, mapping)
     _check_kind(path, mapping)
+    if not any(key in mapping for key in (*TARGET_KEYS, *DRAFT_KEYS)):
+        if (line := unnamed(Path(path), mapping)) is not None:
+            raise InputError(f"{path}: {line}")
     keys = (
         find_key(path, mapping, TARGET_KEYS, "target"),
         find_key(path, mapping, DRAFT_KEYS, "draft"),
