@@ -92,8 +92,14 @@ REFUSALS: dict[str, tuple[str, str]] = {
     "kl nowhere.pt": ("no such file", "check the path"),
     "kl .": ("directory without dumps", "name a dump file or a folder of shards"),
     "kl rows.npy": ("one NumPy array", 'python -c "import numpy'),
-    "kl rows.npy draft.npy": ("rows.npy (the target) and draft.npy (the draft)", "rows.npy draft.npy dump.npz"),
-    "kl draft.npy rows.npy": ("rows.npy (the target) and draft.npy (the draft)", "rows.npy draft.npy dump.npz"),
+    "kl rows.npy draft.npy": (
+        "rows.npy (the target) and draft.npy (the draft)",
+        "rows.npy draft.npy dump.npz",
+    ),
+    "kl draft.npy rows.npy": (
+        "rows.npy (the target) and draft.npy (the draft)",
+        "rows.npy draft.npy dump.npz",
+    ),
     "inspect rows.npy draft.npy": ("a dump is one file with both", "rows.npy draft.npy dump.npz"),
     "kl --target rows.npy --draft draft.npy": ("takes numbers", "rows.npy draft.npy dump.npz"),
     "kl --target DUMP --draft 0.5,0.5": ("is a file", "give a dump of both as FILE"),
