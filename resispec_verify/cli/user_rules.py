@@ -50,9 +50,8 @@ def _refuse_list(text: str, known: list[str]) -> None:
     """Refuse several rules in one word."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > 1 and all(part.partition(":")[0] in known for part in parts):
-        raise InputError(
-            f"--rule {text}: is several rules; repeat the option: {' '.join(f'--rule {part}' for part in parts)}"
-        )
+        each = " ".join(f"--rule {part}" for part in parts)
+        raise InputError(f"--rule {text}: is several rules; repeat the option: {each}")
 
 
 def any_rule(name: str) -> Rule | PathRule:

@@ -35,9 +35,9 @@ def check_words(paths: Sequence[Path]) -> None:
                 f"{word}: no such file; if it is a further value of an option, repeat the option, as in "
                 f"--temperature 1 --temperature {word}"
             )
-    if len(paths) == 2 and all(path.is_file() for path in paths):
-        if (line := pair_of_files(*paths)) is not None:
-            raise InputError(line)
+    two = len(paths) == 2 and all(path.is_file() for path in paths)
+    if two and (line := pair_of_files(*paths)) is not None:
+        raise InputError(line)
 
 
 def _refuse_files(**given: str | None) -> None:
