@@ -96,8 +96,8 @@ def hardly_overlapping(limits: Iterable[float | None], positions: int) -> list[s
     if positions < LEAST_POSITIONS or not known or max(known) >= LITTLE:
         return []
     return [
-        f"Target and draft hardly overlap: even exact rules accept {max(known):.4f} at most. Are rows of both "
-        "of the same prefixes? 'resispec-verify inspect' looks for rows that are one off."
+        f"Target and draft hardly overlap: even exact rules accept {max(known):.4f} at most. Are rows "
+        "of both of the same prefixes? 'resispec-verify inspect' looks for rows that are one off."
     ]
 
 

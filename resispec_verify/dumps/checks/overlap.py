@@ -1,4 +1,4 @@
-"""Whether rows of target and draft are of the same prefixes: where they hardly overlap, one row on may fit."""
+"""Whether rows of target and draft are of the same prefixes: where they hardly overlap, the next may fit."""
 
 from __future__ import annotations
 

@@ -173,9 +173,9 @@ def flat_from_mapping(
     """
     mapping = as_mapping(path, mapping)
     _check_kind(path, mapping)
-    if not any(key in mapping for key in (*TARGET_KEYS, *DRAFT_KEYS)):
-        if (line := unnamed(Path(path), mapping)) is not None:
-            raise InputError(f"{path}: {line}")
+    named = any(key in mapping for key in (*TARGET_KEYS, *DRAFT_KEYS))
+    if not named and (line := unnamed(Path(path), mapping)) is not None:
+        raise InputError(f"{path}: {line}")
     keys = (
         find_key(path, mapping, TARGET_KEYS, "target"),
         find_key(path, mapping, DRAFT_KEYS, "draft"),
@@ -242,15 +242,15 @@ def _remedy(key: str, target: tuple[int, ...], other: tuple[int, ...]) -> str:
 
 
 def turned(shape: tuple[int, ...]) -> str | None:
-    """Say that rows ``(..., V)`` look like columns: as many as a vocabulary has tokens, and shorter than any."""
+    """Say that rows ``(..., V)`` look like columns: as many as a vocabulary has tokens, and shorter."""
     *leading, vocab = shape
     positions = math.prod(leading)
     if positions < LIKE_A_VOCABULARY or vocab >= LIKE_A_VOCABULARY:
         return None
     remedy = "x.T" if len(leading) == 1 else f"np.moveaxis(x, {int(np.argmax(leading))}, -1)"
     return (
-        f"{positions} positions of a vocabulary of {vocab} tokens: each row is taken as {vocab} tokens; if it "
-        f"is transposed, save {remedy} of both"
+        f"{positions} positions of a vocabulary of {vocab} tokens: each row is taken as {vocab} tokens; if "
+        f"it is transposed, save {remedy} of both"
     )
 
 
