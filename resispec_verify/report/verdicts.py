@@ -114,7 +114,7 @@ def remarks(rows: list[Row]) -> list[str]:
                 "rounding, not evidence."
             )
     if any(row.marginal == "operational" for row in rows):
-        lines.append("Verdicts are certified: derived rounding bounds plus the unexpanded mass.")
+        lines.append("Verdicts are certified: each TV is known to within rounding and the gap.")
     return lines
 
 
