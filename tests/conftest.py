@@ -24,7 +24,7 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
         status = main([str(argument) for argument in arguments])
         out, err = capsys.readouterr()
         # Where the kernels have not been compiled yet any run may say so; that is no part of the answer.
-        note = "compiling the path kernels"
+        note = "compiling kernels"
         lines = [line for line in err.splitlines(keepends=True) if note not in line]
         return Result(status, out, "".join(lines))
 

@@ -108,6 +108,12 @@ class Asked:
             if self.draft is None:
                 raise InputError("draft is missing: give target and draft rows, or the path of a dump alone")
             return None
+        if isinstance(self.draft, (str, os.PathLike)) and len(given) == 1:
+            one, other = (f"np.load({str(path)!r})" for path in (given[0], self.draft))
+            raise InputError(
+                "target and draft are two paths, and a dump is one file with both; hand over the rows, as in "
+                f"rv.verify({one}, {other}, rule=...), or save them as target_logits and draft_logits"
+            )
         if self.draft is not None or not isinstance(self.proposal, (Sampling, type(None))):
             raise InputError("a dump holds its draft and proposal: give it alone")
         opened = [one if isinstance(one, FlatDump) else open_dump(one) for one in given]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from resispec_verify.cli.options.outputs import JsonOption
-from resispec_verify.cli.options.sources import OpeningOptions
+from resispec_verify.cli.options.sources import OpeningOptions, check_words
 from resispec_verify.cli.output import files_read
 from resispec_verify.cli.over_dumps import collected, finish
 from resispec_verify.cli.parameters import Files
@@ -30,6 +30,7 @@ def inspect(
     """
     if not paths:
         raise InputError("nothing to inspect: give one or more dumps")
+    check_words(paths)
     output.check(files_read(paths))
     results, failures = collected(
         paths, lambda path: inspect_dump(path, pad_vocab=opening.pad_vocab, shards=opening.shards)

@@ -255,7 +255,7 @@ def open_dump(path: Path, **options: Any) -> Any:
 def say_notes(dump: Any) -> None:
     """Say on standard error how a dump is read where that is not obvious, masks first of all."""
     for note in dump.notes:
-        line = f"resispec-verify: {printable(str(dump.path))}: {printable(note)}"
+        line = f"resispec-verify: {printable(str(dump.path))}: {printable(note, None)}"
         print(safe_line(line), file=sys.stderr)
 
 

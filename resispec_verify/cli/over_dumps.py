@@ -174,8 +174,9 @@ def compile_kernels(evaluation: Evaluation) -> None:
 def _announce(cached: bool) -> None:
     if cached:
         compile_ahead.start()
-    when = "first run only, about 20 s; cached afterwards" if cached else "about 20 s; no folder to cache it"
-    say(f"compiling the path kernels ({when})")
+    when = "about 20 s" if cached else "about 20 s; there is no folder to cache it in"
+    kept = "; each kernel is compiled once, by the first command that needs it, and kept" if cached else ""
+    say(f"compiling kernels that are new here ({when}){kept}")
 
 
 def say(line: str) -> None:

@@ -26,6 +26,7 @@ def choose_rules(names: list[str], candidates: int, **options: Any) -> tuple[Rul
     given = {name: value for name, value in options.items() if value is not None}
     chosen: list[Rule] = []
     for name in dict.fromkeys(names):
+        _refuse_list(name, names_taken)
         if not _is_code(name):
             rule = parse_rule(name, **given)
             if rule not in chosen:
@@ -43,6 +44,14 @@ def choose_rules(names: list[str], candidates: int, **options: Any) -> tuple[Rul
         if isinstance(rule, CheckedRule):
             rule.dry_run(candidates)
     return tuple(chosen)
+
+
+def _refuse_list(text: str, known: list[str]) -> None:
+    """Refuse several rules in one word."""
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) > 1 and all(part.partition(":")[0] in known for part in parts):
+        each = " ".join(f"--rule {part}" for part in parts)
+        raise InputError(f"--rule {text}: is several rules; repeat the option: {each}")
 
 
 def any_rule(name: str) -> Rule | PathRule:

@@ -28,6 +28,7 @@ from resispec_verify.dumps import (
 )
 from resispec_verify.dumps.checks.companions import MASKS
 from resispec_verify.dumps.checks.oddities import Oddity, RowScan, ShiftScan
+from resispec_verify.dumps.checks.overlap import overlaps
 from resispec_verify.dumps.checks.whole import stated_vocabulary
 from resispec_verify.dumps.kinds.keys import DRAFT_KEYS, TARGET_KEYS
 from resispec_verify.dumps.kinds.reported import REPORTED_KEY
@@ -133,7 +134,7 @@ def _flat(path: Any, result: dict[str, Any], opening: dict[str, Any]) -> None:
             f"widths differ: target {dump.pad[0]}, draft {dump.pad[1]}; the narrower is padded"
         )
     if not result["problems"]:
-        found = [*_whole(dump), *found]
+        found = [*_whole(dump), *overlaps(dump), *found]
         result["notes"] += [oddity.text for oddity in found if oddity.key == _BOTH]
     result["oddities"] += found
 

@@ -6,7 +6,14 @@ from typing import Any
 
 from resispec_verify.report.cases import Case
 from resispec_verify.report.scalars import reported_lines
-from resispec_verify.report.table import number, print_lines, print_records, printable, safe_line
+from resispec_verify.report.table import (
+    hardly_overlapping,
+    number,
+    print_lines,
+    print_records,
+    printable,
+    safe_line,
+)
 from resispec_verify.sampler_check.lines import at_an_end_only, lines
 from resispec_verify.sampler_check.settings import CheckResult
 
@@ -41,7 +48,8 @@ def print_limits(results: list[dict[str, Any]], console: Any) -> None:
         for r in results
         if r["cannot_be_exact"]
     ]
-    print_lines(console, lines)
+    few = max((r["positions"] for r in results), default=0)
+    print_lines(console, [*lines, *hardly_overlapping((r["limit_mean"] for r in results), few)])
 
 
 def print_check(sampler: str, result: CheckResult, console: Any) -> None:

@@ -170,7 +170,9 @@ def _worst(found: Found, rules: tuple[Rule, ...], candidates: int, texts: Texts)
     curve = PageSection(
         "How near the draft a residual can be",
         f"Theorem 2 of the ResiSpec paper at {where}: the least L1 distance of a residual of mass Z from "
-        "the draft, the budgets that rules choose, and what these are worth. Only marks are rules.",
+        "the draft, the budgets that rules choose, and what these are worth. Only marks are rules: those of "
+        "specinfer, optimal-sequential and ResiSpec's two budgets are always drawn, asked for or not, since "
+        "they are the ends between which others lie.",
         panels(plot_exploration(exploration), "e"),
         curves[:: max(1, -(-len(curves) // MOST_ROWS))],
     )

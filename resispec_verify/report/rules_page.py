@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -17,23 +18,43 @@ from resispec_verify.report.page import (
     table,
 )
 from resispec_verify.report.plots.words import listed, percent
+from resispec_verify.rules import Iid
 
 __all__ = ["html_page"]
 
+SAME = 5e-5  # of two acceptances, in the digits that are shown
 #: How a card of each verdict is coloured.
 TONES = {"exact": "good", "inexact": "bad", "undecided": "open"}
 WORDS = {
     "exact": "the emitted token has the target's law at every position, but for rounding, which is bounded.",
     "n": "candidates: how many tokens the draft proposes at a position, for the rule to choose from.",
     "T": "the temperature that target and draft are sampled at.",
+    "law": "the probabilities of all tokens at a position.",
     "total variation": "the share of the probability that is on wrong tokens: 0 is exact, 1 is another law "
-    "altogether. Its mean and its worst are over positions.",
+    "altogether. Its mean and its worst are over positions. Of an exact rule what is "
+    "left is rounding, and a certified bound is shown instead of an estimate.",
+    "KL(marginal || target)": "the Kullback-Leibler divergence of what is emitted (the marginal) from the "
+    "target: another measure of how far a law is off, 0 where it is exact and infinite where a token is "
+    "emitted that the target never gives. In nats: with natural logarithms.",
     "acceptance": "the probability that one of the n candidates is emitted.",
     "limit of exact rules": "the largest acceptance that any exact rule can have with these candidates "
     "(the optimal transport). What accepts more is not exact.",
     "certified gap": "the probability of paths through the rule that were not followed. Every figure is "
     "certified to within it; 0 means that all were.",
 }  # fmt: skip
+#: What axes and legends of the pictures have from the paper.
+PAPER = {
+    "EAL": "expected accepted length: 1 + the probability that one of the candidates is accepted, so that "
+    "EAL - 1 is the acceptance.",
+    "residual": "the law that is left for the next candidate, or for the last token, after a rejection; Z is "
+    "its mass before it is normalised.",
+    "Z*": "the greatest mass at which a residual can still equal the draft's law; beyond it the distance of "
+    "Theorem 2 grows.",
+    "iid": "candidates that are drawn independently, so that one may come twice. The limit of exact rules "
+    "depends on how candidates are drawn.",
+    "local gap, Eq. 13": "two budgets that the paper has for the mass of the residual: what the rejected "
+    "token has too much (Algorithm 1), and the larger of that and Z* (Eq. 13).",
+}
 
 
 def html_page(
@@ -64,8 +85,9 @@ def html_page(
     parts = [
         f'<p class="next"><strong>What to do.</strong> {escape(_next(verdicts))}</p>' if verdicts else "",
         f'<section aria-label="verdicts"><div class="cards">{cards}</div>{bullets(remarks)}</section>',
-        f"<section><h2>What the numbers are</h2>{_words()}</section>" if verdicts else "",
+        f"<section><h2>What the numbers are</h2>{_words(WORDS)}</section>" if verdicts else "",
         *pictures(sections),
+        f"<section><h2>For readers of the ResiSpec paper</h2>{_words(PAPER)}</section>" if sections else "",
         f"<section><h2>How to get this again</h2><pre><code>{escape(command)}</code></pre>",
         *(f"<h3>{escape(heading)}</h3>{table(records)}" for heading, records in facts.items()),
         "</section>",
@@ -73,8 +95,8 @@ def html_page(
     return document(title, _lead(verdicts), [part for part in parts if part])
 
 
-def _words() -> str:
-    rows = (f"<div><dt>{escape(k)}</dt>: <dd>{escape(said)}</dd></div>" for k, said in WORDS.items())
+def _words(words: Mapping[str, str]) -> str:
+    rows = (f"<div><dt>{escape(k)}</dt>: <dd>{escape(said)}</dd></div>" for k, said in words.items())
     return f'<dl class="words">{"".join(rows)}</dl>'
 
 
@@ -147,8 +169,13 @@ def _next(verdicts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _accepted(v: Mapping[str, Any]) -> str:
-    limit = "" if v["limit_mean"] is None else f", of at most {v['limit_mean']:.4f}"
-    return f"{sum(v['acceptance']):.4f}{limit}"
+    accepted, limit = sum(v["acceptance"]), v["limit_mean"]
+    if limit is None:
+        return f"{accepted:.4f}"
+    if accepted >= limit - SAME:
+        return f"{accepted:.4f}, and no exact rule could accept more with these candidates"
+    reached = "; optimal-joint accepts that much" if v.get("limit_kind") == Iid.name else ""
+    return f"{accepted:.4f}; no exact rule could accept more than {limit:.4f}{reached}"
 
 
 def _setting(verdict: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]]) -> str:
@@ -162,14 +189,18 @@ def _rule_card(v: Mapping[str, Any]) -> str:
     dataset = "" if v.get("dataset") is None else f", {v['dataset']}"
     unknown = v["limit_mean"] is None
     bounded = v.get("until") == "verdict"  # what would be estimates are none
+    tv, worst = (numbers(plain_number(v[key])) for key in ("tv_mean", "tv_max"))
+    if _kind(v) == "exact" and not bounded:
+        tv = _below(plain_number(v["tv_mean_bounds"][1]))
+        worst = _below(v["tv_max"] + v["gap_max"] + v["rounding_max"])
     shown = {
-        "tv": _interval(v["tv_mean_bounds"]) if bounded else numbers(plain_number(v["tv_mean"])),
+        "tv": _interval(v["tv_mean_bounds"]) if bounded else tv,
         "kl": _interval(v["kl_mean_bounds"]) if bounded else numbers(plain_number(v["kl_mean"])),
         "accepted": _interval(v["acceptance_total_bounds"]) if bounded else f"{sum(v['acceptance']):.4f}",
     }
     items = [
         ("total variation, mean", shown["tv"]),
-        *([] if bounded else [("total variation, worst", numbers(plain_number(v["tv_max"])))]),
+        *([] if bounded else [("total variation, worst", worst)]),
         ("KL(marginal || target), mean, nats", shown["kl"]),
         ("acceptance", shown["accepted"]),
         ("limit of exact rules", "unknown" if unknown else f"{v['limit_mean']:.4f}"),
@@ -178,6 +209,14 @@ def _rule_card(v: Mapping[str, Any]) -> str:
     kind = _kind(v)
     sub = f"n = {v['candidates']}, T = {v['temperature']:g}, {_positions(v['positions'])}{dataset}"
     return card(str(v["label"]), kind, TONES[kind], sub, items, _sentence(v, kind))
+
+
+def _below(bound: float) -> str:
+    """A certified upper bound in two digits, rounded up."""
+    if bound <= 0:
+        return "0"
+    exponent = math.floor(math.log10(bound))
+    return f"below {math.ceil(bound / 10.0 ** (exponent - 1)) / 10:g}e{exponent:+03d}"
 
 
 def _sentence(v: Mapping[str, Any], kind: str) -> str:

@@ -18,6 +18,9 @@ COLOURS = {
 DISPENSABLE = ("positions", "KL max", "gap max", "TV max", "limit")
 LEFT = ("rule", "dataset", "budget", "dump")
 
+#: What no exact rule accepts more than, on average, of laws that hardly overlap; and of so many positions.
+LITTLE, LEAST_POSITIONS = 0.1, 4
+
 
 def print_records(
     console: Any,
@@ -82,6 +85,20 @@ def printable(name: object, most: int | None = 80) -> str:
     shown = str(name) if most is None else str(name)[: most + 1]
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
     return text if most is None or len(text) <= most else text[: most - 3] + "..."
+
+
+def hardly_overlapping(limits: Iterable[float | None], positions: int) -> list[str]:
+    """Say that rows of target and draft hardly overlap, of which no limit of exact rules is LITTLE or more.
+
+    Of a few positions it may be so, and laws by hand are one.
+    """
+    known = [limit for limit in limits if limit is not None]
+    if positions < LEAST_POSITIONS or not known or max(known) >= LITTLE:
+        return []
+    return [
+        f"Target and draft hardly overlap: even exact rules accept {max(known):.4f} at most. Are rows "
+        "of both of the same prefixes? 'resispec-verify inspect' looks for rows that are one off."
+    ]
 
 
 def print_lines(console: Any, lines: Iterable[str]) -> None:

@@ -3,10 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from resispec_verify.report.table import number, print_lines, print_records, printable
+from resispec_verify.report.table import hardly_overlapping, number, print_lines, print_records, printable
+from resispec_verify.tables.means import known_mean
 from resispec_verify.tables.row import Row, label
 from resispec_verify.tables.summary import summarize
 
+#: Mass that no model leaves on tokens which only fill up its rows.
+MUCH_ON_PADDING = 0.01
 MARGINALS_IN_WORDS = {
     "operational": "operational: what the sampler emits",
     "path-identity": "path identity: holds for any proxy, cannot fail",
@@ -22,17 +25,29 @@ def print_verdicts(rows: Sequence[Row], console: Any, facts: Mapping[str, Any]) 
             print_records(console, f"{words} (KL(marginal || target), nats)", records)
             print_lines(console, remarks(of_kind))
     if padding := facts["padding"]:
-        print_lines(
-            console,
-            [f"Vocabularies were padded: mass on padding {number(padding['mass_max'])} at most, "
-             f"{number(padding['mass_mean'])} on average."],
-        )  # fmt: skip
+        print_lines(console, _padded(padding))
+    limits = [limit for row in rows for limit in [known_mean(row.limit)] if row.limit]
+    print_lines(console, hardly_overlapping(limits, facts["positions"]))
     print_lines(console, _reading(facts))
+
+
+def _padded(padding: Mapping[str, float]) -> list[str]:
+    """The mass on tokens that one of the two lacks; where there is much, they are words to it."""
+    lines = [
+        f"Vocabularies were padded: mass on padding {number(padding['mass_max'])} at most, "
+        f"{number(padding['mass_mean'])} on average."
+    ]
+    if padding["mass_max"] > MUCH_ON_PADDING:
+        lines.append(
+            "That is not padding: one of the two uses tokens that the other does not have. Are both of one "
+            "tokenizer?"
+        )
+    return lines
 
 
 def _reading(facts: Mapping[str, Any]) -> list[str]:
     """How the dumps were read, where that is not obvious, and rows that hardly a model gave."""
-    lines = [f"{printable(note['path'])}: {printable(note['text'])}" for note in facts["notes"]]
+    lines = [f"{printable(note['path'])}: {printable(note['text'], None)}" for note in facts["notes"]]
     for found in facts["constant_rows"]:
         first, count = found["positions"][0], len(found["positions"])
         lines.append(
@@ -99,7 +114,7 @@ def remarks(rows: list[Row]) -> list[str]:
                 "rounding, not evidence."
             )
     if any(row.marginal == "operational" for row in rows):
-        lines.append("Verdicts are certified: derived rounding bounds plus the unexpanded mass.")
+        lines.append("Verdicts are certified: each TV is known to within rounding and the gap.")
     return lines
 
 

@@ -274,6 +274,13 @@ def test_rows_that_are_rather_columns_are_noted():
     rows = np.random.default_rng(0).normal(size=(4, 1200))
     report = rv.verify(rows.T, rows.T + 1, rule="specinfer", candidates=1)
     (note,) = report.to_dict()["dump"]["notes"]
-    assert note["text"].startswith("1200 positions of a vocabulary of 4 tokens: each row is taken as 4 tokens")
+    assert note["text"].startswith(
+        "1200 positions of a vocabulary of 4 tokens: each row is taken as 4 tokens"
+    )
     assert "if it is transposed, save x.T" in " ".join(str(report).split())
     assert rv.verify(rows, rows + 1, rule="specinfer", candidates=1).to_dict()["dump"]["notes"] == []
+
+
+def test_two_paths_are_no_rows():
+    with pytest.raises(rv.InputError, match=r"rv\.verify\(np\.load\('t\.npy'\), np\.load\('d\.npy'\)"):
+        rv.verify("t.npy", "d.npy", rule="specinfer")

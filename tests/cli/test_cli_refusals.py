@@ -92,6 +92,20 @@ REFUSALS: dict[str, tuple[str, str]] = {
     "kl nowhere.pt": ("no such file", "check the path"),
     "kl .": ("directory without dumps", "name a dump file or a folder of shards"),
     "kl rows.npy": ("one NumPy array", 'python -c "import numpy'),
+    "kl rows.npy draft.npy": (
+        "rows.npy (the target) and draft.npy (the draft)",
+        "rows.npy draft.npy dump.npz",
+    ),
+    "kl draft.npy rows.npy": (
+        "rows.npy (the target) and draft.npy (the draft)",
+        "rows.npy draft.npy dump.npz",
+    ),
+    "inspect rows.npy draft.npy": ("a dump is one file with both", "rows.npy draft.npy dump.npz"),
+    "kl --target rows.npy --draft draft.npy": ("takes numbers", "rows.npy draft.npy dump.npz"),
+    "kl --target DUMP --draft 0.5,0.5": ("is a file", "give a dump of both as FILE"),
+    "kl DUMP --rule resispec specinfer": ("the name of a rule", "as in --rule resispec --rule specinfer"),
+    "kl DUMP --rule resispec,specinfer": ("is several rules", "repeat the option: --rule resispec --rule"),
+    "kl DUMP --temperature 1 0.6": ("0.6: no such file", "as in --temperature 1 --temperature 0.6"),
     "kl answer.json": ("an answer of vLLM", "resispec-verify convert answer.json draft.json --from vllm"),
     "kl ROUNDS": ("rounds dump", "give it to replay or weights"),
     "replay DUMP": ("flat dump", "give it to kl, limits, drift"),
@@ -115,7 +129,7 @@ REFUSALS: dict[str, tuple[str, str]] = {
 }
 REMEDY = re.compile(
     r"did you mean|\b(give|leave|choose|check|create|write|save|pass|see|name|say|take|end the name|needs?|"
-    r"must be|there are|lists all|commands:|it is one of|convert|--out|as in|FILE\.py)\b|\.png"
+    r"must be|make it|repeat|there are|lists all|commands:|it is one of|convert|--out|as in|FILE\.py)\b|\.png"
 )
 OWN = """
 import resispec_verify as rv
@@ -136,6 +150,7 @@ def files(tmp_path, monkeypatch):
     one = {"draft_tokens": [1], "draft_logits": D[:1], "target_logits": T[:2], "accepted": 1}
     torch.save({"rounds": [one]}, tmp_path / "rounds.pt")
     np.save(tmp_path / "rows.npy", T.numpy())
+    np.save(tmp_path / "draft.npy", D.numpy())
     (tmp_path / "empty").mkdir()
     (tmp_path / "answer.json").write_text('{"choices": [{"prompt_logprobs": [null]}]}')
     (tmp_path / "own.py").write_text(OWN)

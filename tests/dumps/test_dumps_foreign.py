@@ -80,6 +80,23 @@ def test_files_of_one_array(suffix, asked):
     assert_holds("dump.npz")
 
 
+def test_a_stack_of_both():
+    np.save("both.npy", np.stack([T, D]))
+    run_line(refusal("both.npy"), "if the first is the target: ")
+    assert_holds("both.npz")
+
+
+def test_arrays_without_names():
+    np.savez("both.npz", T, D)
+    with pytest.raises(InputError) as caught:
+        open_dump("both.npz")
+    run_line(str(caught.value), "arr_1 the draft: ")
+    assert_holds("named-both.npz")
+    np.savez("one.npz", T)
+    with pytest.raises(InputError, match="has no target_logits"):
+        open_dump("one.npz")
+
+
 def test_a_table_of_decisions_is_another_command_s():
     Path("log.csv").write_text("p,q,u,accepted\n0.5,0.5,0.1,1\n")
     assert refusal("log.csv").endswith("resispec-verify replay log.csv")

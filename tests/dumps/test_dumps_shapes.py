@@ -74,8 +74,8 @@ def test_rows_that_are_rather_columns_are_noted(tmp_path):
     turned = {"target_logits": of(5000, 4), "draft_logits": of(5000, 4) + 1}
     (note,) = open_dump(saved_npz(tmp_path / "x.npz", turned)).notes
     assert note == (
-        "5000 positions of a vocabulary of 4 tokens: each row is taken as 4 tokens; if it is transposed, save "
-        "x.T of both"
+        "5000 positions of a vocabulary of 4 tokens: each row is taken as 4 tokens; if it is transposed, "
+        "save x.T of both"
     )
     batched = {key: rows.reshape(5000, 2, 2) for key, rows in turned.items()}
     (note,) = open_dump(saved_npz(tmp_path / "b.npz", batched)).notes

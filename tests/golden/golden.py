@@ -54,7 +54,7 @@ def outputs(arguments: list[str]) -> dict[str, str]:
         finally:
             os.chdir(home)
         # Where the kernels have not been compiled yet any run may say so; that is no part of the answer.
-        notes = [line for line in err.getvalue().splitlines() if "compiling the path kernels" not in line]
+        notes = [line for line in err.getvalue().splitlines() if "compiling kernels" not in line]
         found = {"status": str(status), "out": out.getvalue(), "err": "\n".join(notes)}
         for path in sorted(folder.iterdir()):
             if path.name not in before and path.is_file():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from resispec_verify.distributions import Pair
-from resispec_verify.report.plots.marginals import plot_marginals
+from resispec_verify.report.plots.marginals import _corner, plot_marginals
 from resispec_verify.rules import ResiSpec, SpecInfer
 from resispec_verify.tables.marginals import Evaluation, evaluate
 from resispec_verify.tables.reading import Clock, by_hand
@@ -40,6 +40,26 @@ def test_a_figure_of_two_axes_with_labels(target, draft, tmp_path):
     assert [t.split(":")[0] for t in texts] == ["resispec", "specinfer"]
     figure.savefig(tmp_path / "figure.svg")
     assert (tmp_path / "figure.svg").stat().st_size > 1000
+
+
+def test_positions_are_whole_and_zero_is_said_to_be_on_the_edge():
+    distance, _ = plot_marginals(rows_of([[0.3, 0.4, 0.3]] * 3, [[0.6, 0.3, 0.1]] * 3)).axes
+    ticks = distance.get_xticks()
+    assert (ticks == ticks.round()).all()
+    assert distance.get_ylabel() == "total variation; 0 is drawn on the lower edge"
+
+
+@pytest.mark.parametrize(
+    ("values", "ends"),
+    [
+        ([0.7, 0.9], (1 - 1.3 * 0.3, 1.008)),
+        ([0.05, 0.2], (0.0, 0.26)),
+        ([0.05, 0.9], (0.0, 1.02)),
+        ([], (0.0, 1.02)),
+    ],
+)
+def test_axes_end_where_all_points_are_in_a_corner(values, ends):
+    assert _corner(np.asarray(values, float)) == pytest.approx(ends)
 
 
 def test_no_rows_give_an_empty_figure():

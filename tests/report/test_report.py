@@ -130,6 +130,7 @@ def test_the_verdict_in_a_sentence():
         "label": "mine", "verdict": "undecided", "temperature": 1.0, "positions": 3, "candidates": 2,
         "verdict_counts": {"undecided": 2, "exact": 1}, "tv_mean": 0.0, "tv_max": 0.0, "kl_mean": 0.0,
         "acceptance": [0.5, 0.1], "limit_mean": None, "gap_max": 0.1,
+        "tv_mean_bounds": [0.0, 1.21e-13], "rounding_max": 2e-13,
     }  # fmt: skip
     page = html_page("t", [found], [], [], "", {})
     assert "Neither proved nor refuted at 2 of 3 positions." in page
@@ -138,6 +139,43 @@ def test_the_verdict_in_a_sentence():
     right = html_page("t", [found | {"verdict": "exact"}], [], [], "", {})
     assert "mine emits the target&#x27;s law here, to rounding." in right
     assert "Nothing is wrong at these positions. Acceptance: 0.6000." in right
+    certain = html_page("t", [found | {"verdict": "exact", "gap_max": 0.0}], [], [], "", {})
+    assert "<dd>below 1.3e-13</dd>" in certain
+    assert "<dd>below 2e-13</dd>" in certain
+
+
+@pytest.mark.parametrize(
+    ("limit", "kind", "said"),
+    [
+        (
+            0.8981,
+            "iid",
+            "0.6000; no exact rule could accept more than 0.8981; optimal-joint accepts that much.",
+        ),
+        (0.8981, "paths", "0.6000; no exact rule could accept more than 0.8981."),
+        (0.6, "iid", "0.6000, and no exact rule could accept more with these candidates."),
+    ],
+)
+def test_the_acceptance_beside_what_could_be_accepted(limit, kind, said):
+    found = {
+        "label": "mine", "verdict": "exact", "temperature": 1.0, "positions": 3, "candidates": 2,
+        "tv_mean": 0.0, "tv_max": 0.0, "kl_mean": 0.0, "acceptance": [0.5, 0.1], "limit_mean": limit,
+        "limit_kind": kind, "gap_max": 0.0, "tv_mean_bounds": [0.0, 0.0], "rounding_max": 0.0,
+    }  # fmt: skip
+    assert f"Acceptance: {said}" in html_page("t", [found], [], [], "", {})
+
+
+def test_words_of_the_paper_are_explained(made):
+    plain = re.sub(r"\s+", " ", "".join(Page(made[2]).texts))
+    for word in ("EAL", "Z*", "iid", "local gap, Eq. 13"):
+        assert f"{word}: " in plain[plain.index("For readers of the ResiSpec paper") :]
+    for word in ("law", "KL(marginal || target)"):
+        assert (
+            plain.index("What the numbers are")
+            < plain.index(f"{word}: ")
+            < plain.index("What each rule emits")
+        )
+    assert "are always drawn, asked for or not" in plain
 
 
 def test_the_command_on_the_page_makes_the_page(made, tmp_path, monkeypatch):
@@ -156,7 +194,8 @@ def test_each_picture_carries_its_numbers(made):
     page = Page(made[2])
     files = [v.partition("base64,")[2] for v in page.get("href") if v.startswith("data:")]
     tables = [list(csv.DictReader(io.StringIO(base64.b64decode(f).decode()))) for f in files]
-    assert len(tables) == made[2].count("<figure") == 4
+    assert len(tables) == 4
+    assert made[2].count("<figure") == 5  # the small panels of the second picture are one of their own
     positions, drift = tables[:2]
     assert {row["rule"] for row in positions} == {"resispec", "specinfer"}
     assert len(positions) == 2 * 2 * 6

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import shlex
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from resispec_verify.dumps.opening import open_file
 
-__all__ = ["conversion"]
+__all__ = ["conversion", "pair_of_files", "unnamed"]
 
 LOOKED_AT = 1 << 16
 CONVERT = "resispec-verify convert"
@@ -73,6 +74,8 @@ def conversion(path: Path) -> str | None:
             "is a model, and its logits are needed; record them: resispec-verify record --target "
             f"{_words(path)} --skip-layers 7,10 --prompt 'Once upon a time' --out dump.pt"
         )
+    if suffix == ".npy" and (axes := _axes(path)) and len(axes) > 2 and axes[0] == 2:
+        return f"is one NumPy array {axes}, and a dump has two; if the first is the target: {_of_stack(path)}"
     if suffix in ARRAYS:
         what, read = ARRAYS[suffix]
         also = (
@@ -86,6 +89,61 @@ def conversion(path: Path) -> str | None:
     if suffix == ".parquet" and b"target_logits" not in tail:
         return f"is a table of parquet without target_logits; {_converted(path, 'parquet')}"
     return _named(path, suffix) if suffix in NAMED else None
+
+
+def pair_of_files(first: Path, second: Path) -> str | None:
+    """What two files of one array each are, and the line that makes one dump of them; None for others.
+
+    The target is the one named first, unless the names say otherwise.
+    """
+    suffix = first.suffix.lower()
+    if suffix not in ARRAYS or second.suffix.lower() != suffix:
+        return None
+    target, draft = first, second
+    if _named_draft(first) and not _named_draft(second):
+        target, draft = second, first
+    line = _line_of_two(target, draft, ARRAYS[suffix][1])
+    return (
+        f"{first} and {second}: a dump is one file with both arrays; make it of {target} (the target) and "
+        f"{draft} (the draft): {line}"
+    )
+
+
+def unnamed(path: Path, keys: Iterable[object]) -> str | None:
+    """The line that names the two arrays that ``numpy.savez(file, target, draft)`` left without names."""
+    if not {"arr_0", "arr_1"} <= {*keys}:
+        return None
+    code = (
+        "import numpy as np, sys; f, out = sys.argv[1:]; d = np.load(f); "
+        "np.savez(out, target_logits=d['arr_0'], draft_logits=d['arr_1'])"
+    )
+    return (
+        "its arrays have no names; if arr_0 is the target and arr_1 the draft: "
+        f'python -c "{code}" {_words(path, path.with_name(f"named-{path.name}"))}'
+    )
+
+
+def _named_draft(path: Path) -> bool:
+    name = path.name.lower()
+    return "draft" in name and "target" not in name
+
+
+def _axes(path: Path) -> list[int]:
+    """The shape of a NumPy array, from its header; nothing where it cannot be read."""
+    import numpy as np
+
+    try:
+        return [*np.load(path, mmap_mode="r", allow_pickle=False).shape]
+    except (ValueError, OSError, EOFError):
+        return []
+
+
+def _of_stack(path: Path) -> str:
+    code = (
+        "import numpy as np, sys; x, out = np.load(sys.argv[1]), sys.argv[2]; "
+        "np.savez(out, target_logits=x[0], draft_logits=x[1])"
+    )
+    return f'python -c "{code}" {_words(path, path.with_suffix(".npz"))}'
 
 
 def _zipped(path: Path) -> str:
@@ -126,7 +184,10 @@ def _converted(path: Path, source: str) -> str:
 
 
 def _of_two(path: Path, read: str) -> str:
-    target, draft = _pair(path)
+    return _line_of_two(*_pair(path), read)
+
+
+def _line_of_two(target: Path, draft: Path, read: str) -> str:
     code = (
         "import numpy as np, sys; t, d, out = sys.argv[1:]; "
         f"np.savez(out, target_logits={read.format('t')}, draft_logits={read.format('d')})"

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from resispec_verify.dumps.checks.companions import check_companions
 from resispec_verify.dumps.checks.looks import probabilities
 from resispec_verify.dumps.checks.whole import stated_vocabulary
+from resispec_verify.dumps.formats.foreign import unnamed
 from resispec_verify.dumps.formats.mapped import repeats
 from resispec_verify.dumps.kinds.keys import (
     DRAFT_KEYS,
@@ -174,6 +176,9 @@ def flat_from_mapping(
     """
     mapping = as_mapping(path, mapping)
     _check_kind(path, mapping)
+    named = any(key in mapping for key in (*TARGET_KEYS, *DRAFT_KEYS))
+    if not named and (line := unnamed(Path(path), mapping)) is not None:
+        raise InputError(f"{path}: {line}")
     keys = (
         find_key(path, mapping, TARGET_KEYS, "target"),
         find_key(path, mapping, DRAFT_KEYS, "draft"),
@@ -250,15 +255,15 @@ def _remedy(key: str, target: tuple[int, ...], other: tuple[int, ...]) -> str:
 
 
 def turned(shape: tuple[int, ...]) -> str | None:
-    """Say that rows ``(..., V)`` look like columns: as many as a vocabulary has tokens, and shorter than any."""
+    """Say that rows ``(..., V)`` look like columns: as many as a vocabulary has tokens, and shorter."""
     *leading, vocab = shape
     positions = math.prod(leading)
     if positions < LIKE_A_VOCABULARY or vocab >= LIKE_A_VOCABULARY:
         return None
     remedy = "x.T" if len(leading) == 1 else f"np.moveaxis(x, {int(np.argmax(leading))}, -1)"
     return (
-        f"{positions} positions of a vocabulary of {vocab} tokens: each row is taken as {vocab} tokens; if it "
-        f"is transposed, save {remedy} of both"
+        f"{positions} positions of a vocabulary of {vocab} tokens: each row is taken as {vocab} tokens; if "
+        f"it is transposed, save {remedy} of both"
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from resispec_verify.report.plots.palette import GREY, ORANGE, looks, temperature_styles
 from resispec_verify.report.plots.words import (
@@ -25,6 +26,8 @@ from resispec_verify.tables.row import Row, label
 __all__ = ["in_one_line", "plot_marginals"]
 
 FLOOR = 1e-17  # where a distance of 0 is drawn; below the rounding of any sum of probabilities
+CORNER = 0.4  # all points within so much of 0 or 1: the axes end there
+LEAST_AXIS = 1e-3
 SAID = {"inexact": "not exact", "undecided": "undecided", "exact": "exact"}
 
 
@@ -152,15 +155,29 @@ def _finish_distance(axes: Axes, rows: Sequence[Row]) -> None:
             va="top", fontsize=9, color=GREY,
         )  # fmt: skip
     axes.set_xlabel("positions, sorted by each rule's distance")
-    axes.set_ylabel("total variation (0: at the foot)")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+    axes.set_ylabel("total variation; 0 is drawn on the lower edge")
     axes.set_title("How far is what it emits from the target?", fontsize=11, loc="left")
 
 
 def _finish_acceptance(axes: Axes) -> None:
+    shown = [np.asarray(data, float) for line in axes.get_lines() for data in line.get_data()]
+    low, high = _corner(np.concatenate(shown) if shown else np.zeros(0))
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, label="_")
     axes.fill_between([0, 1], [0, 1], [1, 1], color=ORANGE, alpha=0.08, linewidth=0)
-    axes.text(0.02, 0.82, "no exact\nrule can\nbe here", fontsize=9, color=GREY, va="top")
-    axes.set(xlim=(0, 1.02), ylim=(0, 1.02), aspect="equal")
+    axes.text(
+        0.02, 0.8, "no exact\nrule can\nbe here", fontsize=9, color=GREY, va="top", transform=axes.transAxes
+    )
+    axes.set(xlim=(low, high), ylim=(low, high), aspect="equal")
     axes.set_xlabel("limit: the best acceptance of any exact rule")
     axes.set_ylabel("P(a candidate is accepted)")
     axes.set_title("Acceptance against the limit", fontsize=11, loc="left")
+
+
+def _corner(values: np.ndarray) -> tuple[float, float]:
+    """The ends of both axes: 0 to 1, or the corner at either end in which all values are."""
+    if values.size and values.min() > 1.0 - CORNER:
+        return max(0.0, 1.0 - 1.3 * (1.0 - float(values.min()))), 1.0 + 0.02 * CORNER
+    if values.size and values.max() < CORNER:
+        return 0.0, max(1.3 * float(values.max()), LEAST_AXIS)
+    return 0.0, 1.02
