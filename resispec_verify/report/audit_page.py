@@ -52,7 +52,8 @@ NEXT = {
     "reference-mismatch": (
         "Look at the reference before the engine: that the two addresses are not swapped, that it takes "
         "every sampling parameter and seed as asked, that its log-probabilities are those that it samples "
-        "from, that nothing else changes its requests; then audit again, or with --mode samples if it was --mode laws."
+        "from, that nothing else changes its requests; then audit again, or with --mode samples if it was "
+        "--mode laws."
     ),
     "not-exercised": (
         "See that the draft is loaded and the two addresses are not swapped, and give prompts of which it "
