@@ -92,8 +92,8 @@ class Exercise:
             )
         if drafts["drafted"] == 0:
             return (
-                f"{name}: not one draft token was verified, by {drafts['source']}: is the draft loaded? Are the "
-                "addresses swapped? (--least-drafts 0 asks for none)"
+                f"{name}: not one draft token was verified, by {drafts['source']}: is the draft loaded? Are "
+                "the addresses swapped? (--least-drafts 0 asks for none)"
             )
         if drafts["drafted"] is not None:
             accepted, rejected = drafts["accepted"], drafts["drafted"] - drafts["accepted"]

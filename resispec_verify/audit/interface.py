@@ -12,7 +12,17 @@ from typing import Any, Protocol
 
 from resispec_verify.errors import InputError
 
-__all__ = ["Completion", "Engine", "EngineError", "Prompt", "RawLaw", "Sampling", "Token", "same_schema", "same_tokens"]
+__all__ = [
+    "Completion",
+    "Engine",
+    "EngineError",
+    "Prompt",
+    "RawLaw",
+    "Sampling",
+    "Token",
+    "same_schema",
+    "same_tokens",
+]
 
 #: An id, or the text of a token where an engine has no ids.
 Token = int | str

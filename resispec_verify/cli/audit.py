@@ -80,13 +80,14 @@ class EngineOptions(Options):
             ]
             raise InputError(
                 f"{' and '.join(wrong)}: say what is audited and against what, once each: audit --url "
-                "http://127.0.0.1:8001 --reference-url http://127.0.0.1:8000, the same engine without speculation"
+                "http://127.0.0.1:8001 --reference-url http://127.0.0.1:8000, the same engine without "
+                "speculation"
             )
         if _same(on[0], off[0]):
             also = f" ({_public(off[0])} is the same)" if "://" in on[0] and on[0] != off[0] else ""
             raise InputError(
-                f"{_public(on[0])}: is both audited and its own reference{also}; nothing would be compared: give "
-                "the same engine without speculation"
+                f"{_public(on[0])}: is both audited and its own reference{also}; nothing would be compared: "
+                "give the same engine without speculation"
             )
         return on[0], off[0]
 

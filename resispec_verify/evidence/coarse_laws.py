@@ -253,7 +253,7 @@ class CoarseTest:
         return max(found)
 
     def enough(self, alpha: float, power: float) -> int | None:
-        """The fewest draws with laws as these of which `detectable` is below 1; None where a million are not."""
+        """The fewest draws with such laws of which `detectable` is below 1; None where a million are not."""
         if not self.cut_draws:
             return None
         other = CoarseTest(band=self.band, slack=self.slack)

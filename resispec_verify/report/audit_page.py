@@ -50,13 +50,14 @@ NEXT = {
         "--seconds for smaller differences, and audit again after each change of engine, model or setting."
     ),
     "reference-mismatch": (
-        "Look at the reference before the engine: that the two addresses are not swapped, that it takes every sampling parameter and seed as asked, "
-        "that its log-probabilities are those that it samples from, that nothing else changes its requests; "
-        "then audit again, or with --mode samples if it was --mode laws."
+        "Look at the reference before the engine: that the two addresses are not swapped, that it takes "
+        "every sampling parameter and seed as asked, that its log-probabilities are those that it samples "
+        "from, that nothing else changes its requests; then audit again, or with --mode samples if it was "
+        "--mode laws."
     ),
     "not-exercised": (
-        "See that the draft is loaded and the two addresses are not swapped, and give prompts of which it gets some tokens "
-        "right and some wrong, or more --tokens; then audit again."
+        "See that the draft is loaded and the two addresses are not swapped, and give prompts of which it "
+        "gets some tokens right and some wrong, or more --tokens; then audit again."
     ),
     "error": (
         "See the reason below, set the engine or the command right, and run it again; with --resume FILE a "

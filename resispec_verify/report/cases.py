@@ -101,7 +101,7 @@ def _xml(text: str) -> str:
 
 
 def github_lines(cases: Iterable[Case]) -> list[str]:
-    """A workflow command ``::error ...`` for each demand that is not met, ``::warning ...`` for notes of others."""
+    """Workflow commands: ``::error ...`` for a demand that is not met, ``::warning ...`` for notes else."""
     lines = []
     for case in cases:
         words = {"title": f"resispec-verify: {case.title}"}

@@ -134,8 +134,8 @@ def test_noise_is_not_held_against_the_engine_only_because_of_the_band():
         ("never-accepts", "the draft does not fit, or nothing is accepted"),
         (
             "no-drafts",
-            "engine: not one draft token was verified, by its completions: is the draft loaded? Are the addresses "
-            "swapped? (--least-drafts 0 asks for none)",
+            "engine: not one draft token was verified, by its completions: is the draft loaded? Are the "
+            "addresses swapped? (--least-drafts 0 asks for none)",
         ),
     ],
 )
@@ -153,7 +153,7 @@ def test_speculation_that_is_not_exercised(fault, said):
                    "hardly tested (--least-drafts 64): the draft is the target itself, or all is accepted"),
         (200, 10, "what happens to accepted ones was hardly tested (--least-drafts 64): the draft does not"),
         (60, 30, "what happens to accepted ones was hardly tested (--least-drafts 64): more --tokens have"),
-        (0, 0, "not one draft token was verified, by its completions: is the draft loaded? Are the addresses"),
+        (0, 0, "not one draft token was verified, by its completions: is the draft loaded? Are the"),
         (128, 64, None),
     ],
 )  # fmt: skip
@@ -241,8 +241,8 @@ def test_rounds_of_one_token_are_not_exercised_and_nothing_reported_is_a_note():
     found = audit(engine, reference, replace(SETTINGS, tokens=400))
     assert found.verdict == "not-exercised"
     assert found.reasons == [
-        "engine: every token came alone, so that no accepted draft token can be seen: is the draft loaded? Are "
-        "the addresses swapped? (--least-drafts 0, where it hands on tokens one by one)"
+        "engine: every token came alone, so that no accepted draft token can be seen: is the draft loaded? "
+        "Are the addresses swapped? (--least-drafts 0, where it hands on tokens one by one)"
     ]
     engine, reference = two(None, reports=False)
     found = audit(engine, reference, replace(SETTINGS, tokens=400))

@@ -132,7 +132,9 @@ def test_what_is_not_known_of_speculation_is_told_to_ci(cli, tmp_path):
     ci = ("--junit", report, "--annotations", "github")
     run = cli("audit", f"{file}:generate", "--reference", f"{file}:plain", *law, *SMALL, *ci)
     assert run.status == 0, run.err
-    note = "does not report how many draft tokens were accepted and rejected: whether speculation was on is not"
+    note = (
+        "does not report how many draft tokens were accepted and rejected: whether speculation was on is not"
+    )
     assert note in report.read_text()
     assert 'name="notes"' in report.read_text()
     (line,) = run.err.splitlines()
@@ -165,11 +167,17 @@ def test_nobody_listens(cli, served):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "--url is missing and --reference-url is missing: say what is audited and against what, once each"),
+        (
+            (),
+            "--url is missing and --reference-url is missing: say what is audited and against what, once",
+        ),
         (("ON",), "error: --reference-url is missing: say what is audited and against what, once each"),
         (("--reference", "OFF"), "error: --url is missing: say what is audited"),
         (("ON", "--url", "ON", "--reference", "OFF"), "error: --url is given 2 times: say what"),
-        (("ON", "--reference", "OFF", "--reference-url", "OFF"), "error: --reference-url is given 2 times: say"),
+        (
+            ("ON", "--reference", "OFF", "--reference-url", "OFF"),
+            "error: --reference-url is given 2 times: say",
+        ),
         (("ON", "--reference", "OFF", "--band", "1"), "band must be a total variation in [0, 1), got 1"),
         (("ON", "--reference", "OFF", "--band", "-0.1"), "band must be a total variation in [0, 1)"),
         (("ON", "--reference", "OFF", "--alpha", "0"), "alpha must be between 0 and 1, got 0"),

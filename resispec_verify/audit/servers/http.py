@@ -292,8 +292,8 @@ def same_server(one: str, other: str) -> bool:
     """Whether two addresses are known to lead to one server, by what their hosts resolve to, port and path.
 
     Two different names of one host may be two servers (behind a proxy that goes by names), and are not called
-    one; a name and an address, ``localhost`` and its addresses, are. A host that cannot be resolved is left to
-    the connection.
+    one; a name and an address, ``localhost`` and its addresses, are. A host that cannot be resolved is left
+    to the connection.
 
     Raises
     ------
@@ -329,7 +329,8 @@ def _resolved(host: str) -> set[str]:
     addresses = {ipaddress.ip_address(one.partition("%")[0]) for one in found}
     addresses = {getattr(one, "ipv4_mapped", None) or one for one in addresses}
     return {
-        "loopback" if one.is_unspecified or str(one) in ("127.0.0.1", "::1") else str(one) for one in addresses
+        "loopback" if one.is_unspecified or str(one) in ("127.0.0.1", "::1") else str(one)
+        for one in addresses
     }
 
 

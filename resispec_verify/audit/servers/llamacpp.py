@@ -13,8 +13,8 @@ server-schema.cpp at 23b5dbd4. What matters here:
   laws are the raw ones taken, without those that ``generation_settings.logit_bias`` bars (``bias`` is null).
 - Tokens of a verified draft come with ``logprob`` 0.0 and an empty ``top_logprobs`` (issue 27972): no law.
 - ``samplers`` is the order of the filters, and what is not in the list is not applied.
-- ``timings.draft_n`` and ``timings.draft_n_accepted`` are there where draft tokens were verified in the request;
-  ``timings`` without them says that none were.
+- ``timings.draft_n`` and ``timings.draft_n_accepted`` are there where draft tokens were verified in the
+  request; ``timings`` without them says that none were.
 - A token that ends inside a character has no entry in ``completion_probabilities``, and where it was the only
   one the field is missing; so laws are asked for with another seed then. A stream leaves its id out, so that
   nothing is streamed, although with ``timings_per_token`` a stream would show rounds.

@@ -14,8 +14,8 @@ Read in SGLang 0.5.23: ``srt/managers/tokenizer_manager.py``, ``srt/managers/io_
 - ``output_ids`` of a stream's piece are all tokens so far, or those of the piece where the server runs with
   ``--incremental-streaming-output``; ``meta_info.completion_tokens`` is how many there are so far.
 - ``meta_info.spec_num_proposed_drafts`` and ``spec_num_correct_drafts`` (before: ``spec_draft_token_num``,
-  ``spec_accept_token_num``) are there at the end of a speculative request; others that begin with ``spec_`` alone
-  are of a version that does not count, and none at all says that nothing was verified.
+  ``spec_accept_token_num``) are there at the end of a speculative request; others that begin with
+  ``spec_`` alone are of a version that does not count, and none at all says that nothing was verified.
 - ``sampling_seed`` is used only where the server runs with ``--enable-deterministic-inference``.
 - ``/model_info`` and ``/server_info`` were ``/get_model_info`` and ``/get_server_info``.
 """

@@ -71,7 +71,7 @@ class CaseOptions(Options):
     junit: File | None = None
     """Write JUnit XML here: a case for each demand, with the numbers behind it."""
     annotations: Literal["github"] | None = None
-    """Print each demand that is not met, and what limits those that are, as annotations on standard error."""
+    """Print each demand that is not met as an annotation, on standard error."""
 
     def file(self) -> Path | None:
         """The JUnit file, for the check of what could not be written; raises where it names none."""
