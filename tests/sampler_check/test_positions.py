@@ -127,3 +127,15 @@ def test_another_argument_than_expected_is_told():
     (reason,) = check_sampler(on_uniforms, CheckSettings(draws=300, search=False)).reasons
     assert "not subscriptable" in reason
     assert "; called as tokens: sampler(target, draft, rng)" in reason
+
+
+def test_a_title_for_continuous_integration_reads_as_a_demand():
+    from resispec_verify.report.answers import check_cases
+    from resispec_verify.report.cases import github_lines
+
+    def greedy(target, draft, rng):
+        return target.argmax(axis=-1)
+
+    cases = check_cases("engine.py:greedy", check_sampler(greedy, CheckSettings(draws=600, search=False)))
+    assert cases[0].demand == "must not be rejected"
+    assert "must not be rejected" in github_lines(cases)[0].partition("::error ")[2].partition("::")[0]
