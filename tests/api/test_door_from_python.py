@@ -262,7 +262,7 @@ def test_a_rule_in_a_file_and_a_number_of_candidates_are_said():
 def test_limits_and_check_refuse_what_the_commands_refuse():
     with pytest.raises(rv.InputError, match="verifies exactly 2 candidates"):
         rv.limits(P, Q, rule="spechub", candidates=3)
-    with pytest.raises(rv.InputError, match="check has no setting 'nope'"):
+    with pytest.raises(rv.InputError, match="there is no setting 'nope'"):
         rv.check(lambda target, draft, rng: [0], nope=1)
 
 

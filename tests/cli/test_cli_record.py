@@ -102,7 +102,7 @@ def test_rounds_and_trees_from_a_file_of_prompts(record):
         ({"positions": 0}, ["--positions must be at least 1"]),
         ({"gamma": 3}, ["--gamma is for --kind rounds, not for flat"]),
         ({"kind": "rounds", "positions": 3}, ["--positions is for --kind flat or tree, not for rounds"]),
-        ({"kind": "tree", "topology": "x"}, ["--topology: 'x' is no tree", "like d5b3"]),
+        ({"kind": "tree", "topology": "x"}, ["--topology: 'x' is no tree", "as d5b3"]),
         ({"kind": "tree", "topology": "d30b3"}, ["more than 65536 nodes"]),
         ({"kind": "tree", "topology": "500,500"}, ["more than 65536 nodes"]),
         ({"kind": "tree", "topology": "3,0"}, ["at least one"]),

@@ -321,7 +321,7 @@ def test_a_rule_is_made_from_a_name(name):
         (lambda: assert_lossless(print, pairs="pairs"), "pairs must be a list"),
         (
             lambda: assert_lossless(print, pairs=([0.5, 0.3, 0.2], [0.2, 0.3, 0.5])),
-            "pairs[0] must be (target",
+            "pairs is a list of (target, draft)",
         ),
         (lambda: assert_lossless(print, pairs=[([0.5, 0.5], [0.5, 0.6])]), "pairs[0]: draft: probabilities"),
         (lambda: assert_lossless(print, pairs=[(P, Q)]), "pairs[0]: target must have shape (V,)"),
