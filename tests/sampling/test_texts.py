@@ -91,7 +91,7 @@ def test_masks_bad_words_and_stops(tmp_path):
         (BLOCK_START, {"history": [[0], [1]]}, "for dumps of rounds"),
         ({"repetition_penalty": 1.2}, {"history": [[0]]}, "a list of token ids for each of 2 positions"),
         (REPETITION, {"history": [[0], [1]], "prompt_len": 2}, "prompt_len of position 0 is 2"),
-        ({"allowed_tokens": "logged"}, {"allowed_tokens": torch.ones(2, 2) > 0}, "save the mask of allowed tokens as bool [2, 3]"),
+        ({"allowed_tokens": "logged"}, {"allowed_tokens": torch.ones(2, 2) > 0}, "as bool [2, 3]"),
         ({"heat": 1}, {}, "unknown keys heat; known: temperature, top_k"),
     ],
 )  # fmt: skip
