@@ -27,6 +27,14 @@ def same_numbers_whatever_ran_before():
 N, V = 8, 400
 
 
+def inspected(*paths, **options) -> dict:
+    """Without that target and draft hardly overlap: rows are drawn apart here; test_overlap.py has that."""
+    result = inspect_dump(*paths, **options)
+    result["oddities"] = [o for o in result["oddities"] if o["kind"] != "hardly-overlapping"]
+    result["notes"] = [note for note in result["notes"] if "hardly overlap" not in note]
+    return result
+
+
 def rows(n: int = N, v: int = V, dtype=np.float32) -> np.ndarray:
     return RNG.normal(size=(n, v)).astype(dtype) * 4
 
@@ -36,11 +44,8 @@ def look(tmp_path, target: np.ndarray | None = None, draft: np.ndarray | None = 
         "target_logits": torch.from_numpy(rows() if target is None else target),
         "draft_logits": torch.from_numpy(rows() if draft is None else draft),
     } | others
-    result = inspect_dump(saved(tmp_path / "x.pt", value))
+    result = inspected(saved(tmp_path / "x.pt", value))
     json.dumps(result, allow_nan=False)
-    # These rows are drawn apart from each other, and hardly overlap: test_overlap.py has what is said of that.
-    result["oddities"] = [o for o in result["oddities"] if o["kind"] != "hardly-overlapping"]
-    result["notes"] = [note for note in result["notes"] if "hardly overlap" not in note]
     return result
 
 
@@ -122,7 +127,7 @@ def test_padding_wins(tmp_path):
     path = saved(
         tmp_path / "w.pt", {"target": torch.from_numpy(target), "draft": torch.from_numpy(rows(v=390))}
     )
-    result = inspect_dump(path, pad_vocab=True)
+    result = inspected(path, pad_vocab=True)
     assert found(result) == {("padding-wins", "target"): (1, 4)}
     assert "widths differ" in result["notes"][0]
 
@@ -138,7 +143,7 @@ def test_near_ties(dtype, tmp_path):
     target[:, :2] = torch.stack([one + (one - top), top])  # two units apart
     target[2, :2] = torch.stack([top, one])
     target[5, :2] = torch.stack([top, top])
-    result = inspect_dump(saved(tmp_path / "x.pt", {"target": target, "draft": torch.from_numpy(rows())}))
+    result = inspected(saved(tmp_path / "x.pt", {"target": target, "draft": torch.from_numpy(rows())}))
     assert found(result) == {("near-tie", "target"): (2, 2)}
     assert "(1 equal)" in result["oddities"][0]["text"]
 
@@ -216,7 +221,7 @@ def test_problems_and_their_positions(tmp_path):
     result = look(tmp_path, target)
     assert "position 2, token 3" in result["problems"][0]
     assert len(result["problems"]) == 1
-    result = inspect_dump(saved(tmp_path / "y.pt", {"target_logits": torch.ones(2, 3, dtype=torch.int64)}))
+    result = inspected(saved(tmp_path / "y.pt", {"target_logits": torch.ones(2, 3, dtype=torch.int64)}))
     assert result["kind"] == "target"
     assert "integers are not logits" in result["problems"][0]
 
@@ -235,7 +240,7 @@ def test_batches_do_not_matter(tmp_path, monkeypatch):
 
 def test_reduced_vocabularies_are_not_filtered(tmp_path):
     value = {"target_logits": torch.from_numpy(rows()), "draft_logits": torch.from_numpy(rows(v=100))}
-    result = inspect_dump(saved(tmp_path / "x.pt", value | {"d2t": torch.arange(100) // 10 * 20}))
+    result = inspected(saved(tmp_path / "x.pt", value | {"d2t": torch.arange(100) // 10 * 20}))
     assert found(result) == {}
     assert "100 draft tokens are placed among 400" in result["notes"][0]
     assert {e["key"]: e["used_as"] for e in result["keys"]}["d2t"] == "draft tokens"
@@ -245,7 +250,7 @@ def test_rounds(tmp_path):
     rounds = [one_round(3, 1), one_round(3, 3, context_len=12), one_round(2, 1, context_len=16)]
     output = torch.tensor([0, 2, 0, 1, 2, 2, 0, 2])
     value = {"rounds": rounds, "output_tokens": output}
-    result = inspect_dump(saved(tmp_path / "x.pt", value))
+    result = inspected(saved(tmp_path / "x.pt", value))
     assert result["problems"] == []
     assert result["rounds"] == {
         "rounds": 3,
@@ -257,29 +262,29 @@ def test_rounds(tmp_path):
     assert not [o for o in result["oddities"] if o["kind"] == "broken-chain"]
     rounds[2]["context_len"] = 17
     output[7] = 3
-    result = inspect_dump(saved(tmp_path / "x.pt", value))
+    result = inspected(saved(tmp_path / "x.pt", value))
     chains = {
         o["key"]: (o["count"], o["first_position"]) for o in result["oddities"] if o["kind"] == "broken-chain"
     }
     assert chains == {"context_len": (1, 2), "output_tokens": (1, 2)}
     rounds[1]["target_logits"][0, 0] = torch.nan
-    result = inspect_dump(saved(tmp_path / "x.pt", value))
+    result = inspected(saved(tmp_path / "x.pt", value))
     assert "round 1: target_logits has NaN" in result["problems"][0]
-    result = inspect_dump(saved(tmp_path / "x.pt", {"rounds": [1]}))
+    result = inspected(saved(tmp_path / "x.pt", {"rounds": [1]}))
     assert "round 0" in result["problems"][0]
 
 
 def test_trees(tmp_path):
     value = tree(UNEVEN)
     value["draft_logits"][1, 2, :] = value["draft_logits"][1, 2, 0]
-    result = inspect_dump(saved(tmp_path / "x.pt", value))
+    result = inspected(saved(tmp_path / "x.pt", value))
     assert result["tree"] == {"prefixes": 2, "nodes": 8, "depth": 3, "branching": [1, 3], "leaves": 4}
     assert {e["key"]: e["used_as"] for e in result["keys"]}["parent"] == "tree"
     ties = [o for o in result["oddities"] if o["kind"] == "near-tie" and o["key"] == "draft_logits"]
     assert ties[0]["first_position"] == 1
     assert "prefix 1" in ties[0]["text"]
     value["target_logits"][1, 2, 0] = torch.nan
-    assert "prefix 1" in inspect_dump(saved(tmp_path / "x.pt", value))["problems"][0]
+    assert "prefix 1" in inspected(saved(tmp_path / "x.pt", value))["problems"][0]
 
 
 def test_targets(tmp_path):
@@ -287,7 +292,7 @@ def test_targets(tmp_path):
     logits[:, :, 5] = 40  # far above the rest: rows are cut off
     logits[:, :, 6] = 38  # but never one-hot
     path = saved_llamacpp(tmp_path / "base.kld", logits, RNG.integers(0, 30, (2, 12)))
-    result = inspect_dump(path)
+    result = inspected(path)
     assert (result["kind"], result["positions"], result["vocab"], result["dtype"]) == (
         "target",
         10,
@@ -297,7 +302,7 @@ def test_targets(tmp_path):
     assert "0.000244" in result["notes"][1]
     assert "cut off at -16" in result["notes"][1]
     assert result["oddities"] == []
-    flat = inspect_dump(saved(tmp_path / "t.pt", {"target": torch.from_numpy(rows())}))
+    flat = inspected(saved(tmp_path / "t.pt", {"target": torch.from_numpy(rows())}))
     assert (flat["kind"], flat["positions"]) == ("target", N)
     assert "without draft" in flat["notes"][0]
 
@@ -306,7 +311,7 @@ def test_shards(tmp_path):
     for i in range(3):
         value = {"target_logits": torch.from_numpy(rows()), "draft_logits": torch.from_numpy(rows())}
         saved_safetensors(tmp_path / f"{i}.safetensors", value, {"dataset": "a"})
-    result = inspect_dump(tmp_path)
+    result = inspected(tmp_path)
     assert found(result) == {}
     assert (result["kind"], result["positions"]) == ("flat", 3 * N)
     shapes = {e["key"]: (e["shape"], e["used_as"]) for e in result["keys"]}
@@ -314,24 +319,24 @@ def test_shards(tmp_path):
     assert "3 parts" in result["notes"][0]
     for path in tmp_path.iterdir():
         saved_safetensors(path, {"target_logits": torch.from_numpy(rows())})
-    assert inspect_dump(tmp_path)["kind"] == "target"
+    assert inspected(tmp_path)["kind"] == "target"
 
 
 def test_chunks(tmp_path):
     chunk = {"target_logits": torch.from_numpy(rows()), "draft_logits": torch.from_numpy(rows())}
-    result = inspect_dump(saved(tmp_path / "x.pt", {"chunks": [chunk, chunk]}))
+    result = inspected(saved(tmp_path / "x.pt", {"chunks": [chunk, chunk]}))
     assert found(result) == {}
     assert result["positions"] == 2 * N
     assert result["keys"][0]["used_as"] == "target and draft"
 
 
 def test_keys_of_any_kind(tmp_path):
-    result = inspect_dump(saved(tmp_path / "x.pt", {10**5000: 1, (1, "a"): 2, None: 3, 4: 5}))
+    result = inspected(saved(tmp_path / "x.pt", {10**5000: 1, (1, "a"): 2, None: 3, 4: 5}))
     assert [entry["key"] for entry in result["keys"]] == ["a huge int", "(1, 'a')", "None", "4"]
 
 
 def test_unknown_dicts(tmp_path):
-    result = inspect_dump(saved(tmp_path / "x.pt", {"a": 1}))
+    result = inspected(saved(tmp_path / "x.pt", {"a": 1}))
     assert result["kind"] == "unknown"
     assert "has no target_logits" in result["problems"][0]
     assert result["keys"] == [{"key": "a", "type": "int", "shape": None, "dtype": None, "used_as": None}]
