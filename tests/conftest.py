@@ -33,8 +33,11 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures of a page are made, but not rendered: that is what takes the time."""
-    monkeypatch.setattr("resispec_verify.report.plots.svg.panels", lambda *_, **__: ["<svg></svg>"])
+    """Pictures of a page are made, but not rendered: that is what takes the time.
+
+    Where they are used, since a module that is imported meanwhile would keep what it finds.
+    """
+    monkeypatch.setattr("resispec_verify.report.contents.panels", lambda *_, **__: ["<svg></svg>"])
 
 
 @pytest.hookimpl(tryfirst=True)
