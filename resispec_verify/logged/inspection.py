@@ -28,7 +28,6 @@ from resispec_verify.dumps import (
 )
 from resispec_verify.dumps.checks.companions import MASKS
 from resispec_verify.dumps.checks.oddities import Oddity, RowScan, ShiftScan
-from resispec_verify.dumps.checks.overlap import overlaps
 from resispec_verify.dumps.checks.whole import stated_vocabulary
 from resispec_verify.dumps.kinds.keys import DRAFT_KEYS, TARGET_KEYS
 from resispec_verify.dumps.kinds.reported import REPORTED_KEY
@@ -37,6 +36,7 @@ from resispec_verify.dumps.opening import show
 from resispec_verify.dumps.rows import LazyRows, Rows, Scattered, checked_rows, dtype_names
 from resispec_verify.errors import InputError
 from resispec_verify.logged.emitted import Emitted, emitted, end_of_text
+from resispec_verify.logged.overlap import overlaps
 from resispec_verify.logged.reported_rows import SPECULATIVE_KEY, of_rows
 from resispec_verify.logged.tree_inspection import tree_rounds
 

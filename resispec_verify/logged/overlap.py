@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from resispec_verify.dumps.checks.oddities import Oddity
+from resispec_verify.kernels.elementwise.probabilities import softmax, temper
 
 if TYPE_CHECKING:
     from resispec_verify.dumps.kinds.flat import FlatDump
@@ -28,7 +29,9 @@ def overlaps(dump: FlatDump) -> list[Oddity]:
     if count < LEAST_ROWS:
         return []
     batch = dump.batch(0, count)
-    target, draft = _laws(batch.target), _laws(batch.draft)
+    target, draft = (
+        softmax(temper(rows, 1.0, dtype=np.dtype(np.float64))) for rows in (batch.target, batch.draft)
+    )
     here = _overlap(target, draft)
     if here >= LITTLE:
         return []
@@ -40,11 +43,6 @@ def overlaps(dump: FlatDump) -> list[Oddity]:
     if shifts[row] >= max(LITTLE, FITS * here):
         text += f" Row i of the target fits row {row} of the draft better ({shifts[row]:.3g}): one off?"
     return [Oddity("hardly-overlapping", "target and draft", count, 0, text)]
-
-
-def _laws(rows: np.ndarray) -> np.ndarray:
-    weights = np.exp(rows.astype(np.float64) - rows.max(axis=-1, keepdims=True))
-    return weights / weights.sum(axis=-1, keepdims=True)
 
 
 def _overlap(target: np.ndarray, draft: np.ndarray) -> float:
