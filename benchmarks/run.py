@@ -208,7 +208,6 @@ def page(dump: Path, quick: bool, load: float, benchmarks: list[dict[str, Any]])
     )
 
 
-MARKS = ("<!-- generated: performance -->\n", "<!-- end -->")
 PAGE = """\
 {warnings}
 Times depend on the machine and its load; ratios less, though other work slows a long measurement more than
@@ -295,9 +294,11 @@ def main() -> None:
         picture = arguments.page.parent.parent / "img" / "performance-growth.png"
         draw(curves(benchmarks), picture)
         write_points(curves(benchmarks), picture.with_suffix(".csv"))
-        head, _, rest = arguments.page.read_text(encoding="utf-8").partition(MARKS[0])
-        rest = rest.partition(MARKS[1])[2]
-        arguments.page.write_text(head + MARKS[0] + text + MARKS[1] + rest, encoding="utf-8")
+        sys.path.append(str(HERE.parent / "docs"))
+        from written import with_part
+
+        page_text = arguments.page.read_text(encoding="utf-8")
+        arguments.page.write_text(with_part(page_text, "performance", text), encoding="utf-8")
 
 
 if __name__ == "__main__":

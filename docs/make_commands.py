@@ -17,10 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from written import with_part
+
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "reference" / "commands"
 SCHEMAS = ROOT / "resispec_verify" / "schemas"
-END = "<!-- end -->"
 #: Words of a help that are code.
 CODE = re.compile(r"(?<![\w`-])(--[a-z][a-z-]*|[A-Za-z/_.]+\.py:[A-Za-z]+|package\.module:NAME)")
 #: Where a command has more options, the table says what each group of them is for.
@@ -165,11 +166,8 @@ def keys_of(command: str) -> list[str]:
 def current(text: str, command: str) -> str:
     """The page of a command as it should be."""
     for name, made in (("options", options_of), ("json", keys_of)):
-        mark = f"<!-- generated: {name} -->\n"
-        before, found, rest = text.partition(mark)
-        if found:
-            lines = re.sub(r"\n{3,}", "\n\n", "\n".join(made(command)))
-            text = before + mark + lines + "\n" + END + rest.partition(END)[2]
+        if f"<!-- generated: {name} -->" in text:
+            text = with_part(text, name, re.sub(r"\n{3,}", "\n\n", "\n".join(made(command))) + "\n")
     return text
 
 

@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from written import write_or_check
+
 PAGE = Path(__file__).parent / "reference" / "engines.md"
 BEGIN = "<!-- begin: python docs/make_engines.py -->\n"
 END = "<!-- end: python docs/make_engines.py -->\n"
@@ -68,13 +70,7 @@ def with_table(text: str) -> str:
 
 def main() -> int:
     """Write, or check."""
-    text = PAGE.read_text(encoding="utf-8")
-    current = with_table(text)
-    if "--check" in sys.argv:
-        print("current" if current == text else f"{PAGE} is not current; run python docs/make_engines.py")
-        return 0 if current == text else 1
-    PAGE.write_text(current, encoding="utf-8")
-    return 0
+    return write_or_check(PAGE, with_table(PAGE.read_text(encoding="utf-8")), "python docs/make_engines.py")
 
 
 if __name__ == "__main__":

