@@ -1,7 +1,10 @@
 """`check --stop FILE.py:NAME`: a draft-length policy from a user's file cuts the paths."""
 
+import shutil
+
 import numpy as np
 import pytest
+import stopping_sampler
 from cli_helpers import assert_refused
 
 from resispec_verify.cli.user_samplers import load_policy
@@ -46,34 +49,12 @@ class Writes(StopPolicy):
 
 raises, shape, law, writes, imaginary = Raises(), Shape(), Law(), Writes(), Complex()
 """
-VERIFIER = """
-import numpy as np
-from resispec_verify.rules import Block
-
-
-def draw(laws, rng):
-    edges = laws.cumsum(axis=-1)
-    return (rng.random((len(laws), 1)) * edges[:, -1:] >= edges).sum(axis=1)
-
-
-def verifier(targets, drafts, path, rng):
-    rows, length = path.shape
-    tokens = np.full((rows, length + 1), -1)
-    kept = (path >= 0).sum(axis=1)
-    for count in range(1, length + 1):
-        mine = np.flatnonzero(kept == count)
-        lengths, laws = Block().outcome(targets[mine, : count + 1], drafts[mine, :count], path[mine, :count])
-        for row, number, law in zip(mine, draw(lengths, rng), laws, strict=True):
-            tokens[row, :number] = path[row, :number]
-            tokens[row, number] = draw(law[number][None], rng)[0]
-    return tokens
-"""
 
 
 @pytest.fixture
 def files(tmp_path):
     (tmp_path / "policies.py").write_text(POLICIES)
-    (tmp_path / "engine.py").write_text(VERIFIER)
+    shutil.copy(stopping_sampler.__file__, tmp_path / "engine.py")
     return tmp_path
 
 
@@ -82,7 +63,7 @@ def test_a_verifier_is_judged_together_with_the_policy_before_it(cli, files, nam
     policy = f"{files / 'policies.py'}:{name}"
     options = ("--style", "block", "--input", "random-3", "--draws", 8000, "--alpha", 1e-6)
     options += ("--no-search", "--no-boundary")
-    result = cli("check", f"{files / 'engine.py'}:verifier", *options, "--stop", policy)
+    result = cli("check", f"{files / 'engine.py'}:ragged", *options, "--stop", policy)
     assert result.status == (0 if verdict == "not-rejected" else 1), result
     assert "random-3, cut" in result.out
     if verdict == "rejected":
@@ -134,7 +115,7 @@ def test_a_checked_policy_keeps_as_many():
 
 
 def test_bad_usage_is_one_line(cli, files):
-    sampler, policies = f"{files / 'engine.py'}:verifier", files / "policies.py"
+    sampler, policies = f"{files / 'engine.py'}:ragged", files / "policies.py"
     assert_refused(cli("check", sampler, "--stop", f"{policies}:fair"), "--stop is for --style block")
     block = ("check", sampler, "--style", "block")
     assert_refused(cli(*block, "--stop", policies), "say what of the file is meant")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from stopping_sampler import draw, ragged
 
 from resispec_verify.errors import InputError
 from resispec_verify.rules import Block
@@ -16,12 +17,6 @@ from resispec_verify.rules.stopping import (
 )
 from resispec_verify.sampler_check.battery.chains import chain
 from resispec_verify.sampler_check.check import CheckSettings, check_sampler
-
-
-def draw(laws, rng):
-    """A token of each row's law."""
-    edges = laws.cumsum(axis=-1)
-    return (rng.random((len(laws), 1)) * edges[:, -1:] >= edges).sum(axis=1)
 
 
 def with_policy(policy: StopPolicy):
@@ -67,20 +62,6 @@ def test_the_fair_are_not_rejected_and_the_others_are(policy, verdict):
     settings = CheckSettings(style="block", draws=8000, batches=(), alpha=1e-6, boundary=False, search=False)
     result = check_sampler(with_policy(policy), settings, inputs=[chain("random-3"), chain("random-4")])
     assert result.verdict == verdict
-
-
-def ragged(targets, drafts, path, rng):
-    """Block verification of paths that were cut before they came; it makes no cut of its own."""
-    rows, length = path.shape
-    tokens = np.full((rows, length + 1), -1)
-    kept = (path >= 0).sum(axis=1)
-    for count in range(1, length + 1):
-        mine = np.flatnonzero(kept == count)
-        lengths, laws = Block().outcome(targets[mine, : count + 1], drafts[mine, :count], path[mine, :count])
-        for row, number, law in zip(mine, draw(lengths, rng), laws, strict=True):
-            tokens[row, :number] = path[row, :number]
-            tokens[row, number] = draw(law[number][None], rng)[0]
-    return tokens
 
 
 @pytest.mark.parametrize(
