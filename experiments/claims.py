@@ -54,53 +54,25 @@ def _number(word: str) -> Any:
 
 def values(job: Job) -> dict[str, Any]:
     """What a placeholder may name."""
-    own, prefix_logs = decoded.found(job), line_logs(job, "prefixes")
-    same = prefixes.gathered(prefix_logs)
-    emitted = {log["pair"]: log["results"] for log in logs(job, "table_4")}
-    drift = {log["pair"]: log["results"] for log in logs(job, "figure_1")}
-    steps = {log["pair"]: log for log in logs(job, "figure_3")}
-    nodes = {(row["pair"], row["temperature"]): row for row in ot_n.summaries(job)}
-    whole = [row for found in ot_n.nodes(job).values() for row in found]
+    return {
+        "block": Asked(lambda name, number, *words: block(job, name, number, words)),
+        **_of_own_text(job),
+        **_of_same_prefixes(job),
+        **_of_recorded_logits(job),
+        **_of_nodes(job),
+        **_of_the_paper(),
+    }
+
+
+def _of_own_text(job: Job) -> dict[str, Any]:
+    """Lengths where each rule decodes by itself."""
+    own = decoded.found(job)
 
     def lines(pair: str, temperature: float, rule: str, tree: str = "d5b3") -> list[dict[str, Any]]:
         return own[pair, decoded.Run(tree, rule, float(temperature))]
 
-    def kl(pair: str, temperature: float, rule: str, marginal: str, precision: str, field: str) -> Any:
-        return next(
-            row[field]
-            for row in emitted[pair]
-            if (row["rule"], row["temperature"], row["marginal"], row["precision"])
-            == (rule, temperature, marginal, precision)
-        )
-
-    def candidate(pair: str, temperature: float, rule: str, index: int) -> float:
-        return next(
-            row["acceptance_conditional"]
-            for row in drift[pair]
-            if (row["rule"], row["temperature"], row["index"]) == (rule, temperature, index)
-        )
-
-    def most_printed() -> float:
-        return max(
-            abs(row["kl_as_printed_mean"])
-            for found in emitted.values()
-            for row in found
-            if row["precision"] == "float32"
-        )
-
-    def part(pair: str, name: str) -> float:
-        return next(100 * p["share"] for p in steps[pair]["parts"] if p["phase"].startswith(name))
-
-    def beyond(rows: Any) -> list[Any]:
-        return [r for r in rows if r.resispec > longest(r.specinfer, int(r.tree[1]), int(r.tree[3]))]
-
-    llama = [r for r in paper.TABLE_6 if r.target == "Llama-2-7B"]
     gains = {name: seen(own, f"{name}+resispec", name) for name in ("sequoia", "eagle")}
-    settings = dict.fromkeys(key[:2] for key in same)
-    ordered = [_falls(same, *setting) for setting in settings]
-    others = [r for r in paper.TABLE_6 if r.target != "Llama-2-7B"]
     return {
-        "block": Asked(lambda name, number, *words: block(job, name, number, words)),
         "own": Asked(lambda *a: decoded.expected(lines(*a))),
         "emitted": Asked(lambda *a: decoded.realised(lines(*a))),
         "steps": Asked(lambda *a: decoded.count(lines(*a))),
@@ -110,6 +82,17 @@ def values(job: Job) -> dict[str, Any]:
                 / decoded.expected(lines(pair, t, base, tree)).value
             )
         ),
+        "verdict_sequoia": gains["sequoia"],
+        "verdict_eagle": gains["eagle"],
+    }
+
+
+def _of_same_prefixes(job: Job) -> dict[str, Any]:
+    """Lengths of all rules at the same places."""
+    prefix_logs = line_logs(job, "prefixes")
+    same = prefixes.gathered(prefix_logs)
+    ordered = [_falls(same, *setting) for setting in dict.fromkeys(key[:2] for key in same)]
+    return {
         "same": Asked(lambda pair, t, rule, tree="d5b3": same[pair, float(t), tree, rule].length),
         "ratio": Asked(
             lambda pair, t, rule, tree="d5b3": same[pair, float(t), tree, rule].ratio(
@@ -127,32 +110,79 @@ def values(job: Job) -> dict[str, Any]:
         "common": common(same),
         "beyond_limit": ahead(same, "limit"),
         "gains": ahead(same, "specinfer"),
+        "eta_specinfer": _eta(same, "specinfer"),
+        "eta_optimal": _eta(same, "optimal-sequential"),
+        "limit_any": same["poor-skip6", 1.0, "d5b3", "limit of any rule"].length,
+        "verdict_trees": f"{sum(ordered)} of {len(ordered)}",
+    }
+
+
+def _of_recorded_logits(job: Job) -> dict[str, Any]:
+    """Divergences, acceptance by candidate, and what a step costs."""
+    emitted = {log["pair"]: log["results"] for log in logs(job, "table_4")}
+    drift = {log["pair"]: log["results"] for log in logs(job, "figure_1")}
+    steps = {log["pair"]: log for log in logs(job, "figure_3")}
+
+    def kl(pair: str, temperature: float, rule: str, marginal: str, precision: str, field: str) -> Any:
+        wanted = (rule, temperature, marginal, precision)
+        names = ("rule", "temperature", "marginal", "precision")
+        return next(row[field] for row in emitted[pair] if tuple(map(row.get, names)) == wanted)
+
+    def candidate(pair: str, temperature: float, rule: str, index: int) -> float:
+        wanted, names = (rule, temperature, index), ("rule", "temperature", "index")
+        return next(
+            row["acceptance_conditional"] for row in drift[pair] if tuple(map(row.get, names)) == wanted
+        )
+
+    def part(pair: str, name: str) -> float:
+        return next(100 * p["share"] for p in steps[pair]["parts"] if p["phase"].startswith(name))
+
+    return {
         "positions": emitted["poor-skip6"][0]["positions"],
         "kl": Asked(kl),
-        "kl_printed_max": most_printed(),
+        "kl_printed_max": max(
+            abs(row["kl_as_printed_mean"])
+            for found in emitted.values()
+            for row in found
+            if row["precision"] == "float32"
+        ),
         "candidate": Asked(candidate),
+        "shaping": Asked(part),
+    }
+
+
+def _of_nodes(job: Job) -> dict[str, Any]:
+    """Acceptance at single nodes beside its limit."""
+    nodes = {(row["pair"], row["temperature"]): row for row in ot_n.summaries(job)}
+    whole = [row for found in ot_n.nodes(job).values() for row in found]
+    return {
         "nodes": Asked(lambda pair, t, field: nodes[pair, float(t)][field]),
         "node_count": len(whole),
         "node_ratio_max": max(limit / accepted for accepted, limit, _ in whole),
         "near_count": sum(row["near"] for row in nodes.values()),
         "near_max": max(row["near_limit_max"] for row in nodes.values() if row["near"]),
+    }
+
+
+def _of_the_paper() -> dict[str, Any]:
+    """What the bounds say of the paper's own figures."""
+
+    def beyond(rows: Any) -> list[Any]:
+        return [r for r in rows if r.resispec > longest(r.specinfer, int(r.tree[1]), int(r.tree[3]))]
+
+    llama = [r for r in paper.TABLE_6 if r.target == "Llama-2-7B"]
+    others = [r for r in paper.TABLE_6 if r.target != "Llama-2-7B"]
+    return {
         "level": Asked(per_level),
         "most": Asked(lambda a, n: most_accepted(per_level(a, 5) if a > 1 else a, n)),
         "largest": Asked(largest_ratio),
         "longest": Asked(longest),
-        "eta_specinfer": _eta(same, "specinfer"),
-        "eta_optimal": _eta(same, "optimal-sequential"),
-        "limit_any": same["poor-skip6", 1.0, "d5b3", "limit of any rule"].length,
-        "verdict_sequoia": gains["sequoia"],
-        "verdict_eagle": gains["eagle"],
-        "verdict_trees": f"{sum(ordered)} of {len(ordered)}",
         "mean_most": largest_ratio(3) * per_level(2.51, 5),
         "bounds_table": bounds_table(llama),
         "beyond": len(beyond(llama)),
         "beyond_others": len(beyond(others)),
         "llama": len(llama),
         "others": len(others),
-        "shaping": Asked(part),
     }
 
 
